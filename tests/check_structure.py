@@ -16,7 +16,7 @@ COMPILED = ("ctypes", "jakiro.backends.native")
 MAX_LINES, MAX_PARAMETERS = 60, 8
 # The public API, and commands, whose parameters are their options
 PUBLIC = {"jakiro/generator.py", "jakiro/cli/main.py", "jakiro/cli/bench.py", "jakiro/cli/training.py"}
-# "file: what" of code that does not comply yet
+# "file: description" of code that does not comply yet
 EXCEPTIONS = {
     "jakiro/core/logits_processors.py: device.type",
     "jakiro/drafters/head.py: device.type",
@@ -64,25 +64,25 @@ def long_functions(tree: ast.Module, is_public: bool) -> Iterator[tuple[int, str
 
 
 def violations(root: Path) -> dict[str, int]:
-    """Return the line of each violation, by "file: what"."""
-    found: dict[str, int] = {}
+    """Return the line of each violation, by "file: description"."""
+    lines: dict[str, int] = {}
     for path in sorted((root / "jakiro").rglob("*.py")):
         name, tree = path.relative_to(root).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
         results = list(long_functions(tree, name in PUBLIC))
         if name.split("/")[1] in PORTABLE:
             results += device_code(tree)
-        for line, what in results:
-            found.setdefault(f"{name}: {what}", line)
-    return found
+        for line, description in results:
+            lines.setdefault(f"{name}: {description}", line)
+    return lines
 
 
 def main() -> int:
-    found = violations(ROOT)
-    for violation in sorted(found.keys() - EXCEPTIONS):
-        print(f"{violation} (line {found[violation]})")  # noqa: T201
-    for exception in sorted(EXCEPTIONS - found.keys()):
+    lines = violations(ROOT)
+    for violation in sorted(lines.keys() - EXCEPTIONS):
+        print(f"{violation} (line {lines[violation]})")  # noqa: T201
+    for exception in sorted(EXCEPTIONS - lines.keys()):
         print(f"{exception}: no longer needed; remove it from EXCEPTIONS in tests/check_structure.py")  # noqa: T201
-    return int(found.keys() != EXCEPTIONS)
+    return int(lines.keys() != EXCEPTIONS)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fixtures for the whole suite; what they are made of is in support.py."""
+"""Fixtures of the test suite; their helpers are in support.py."""
 
 import os
 
@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from jakiro.ops import kernels
 from tests.support import scripted_generator, tiny_generator
 
-# Gradio takes the first free port from this one on; workers that looked from the same one on would find it together
+# Gradio uses the first free port from here; each worker has its own range, so that two never choose the same port
 worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 os.environ.setdefault("GRADIO_SERVER_PORT", str(7860 + 100 * worker))
 
@@ -21,19 +21,19 @@ settings.load_profile("jakiro")
 
 @pytest.fixture(scope="session")
 def generator():
-    """A tiny target with a random summed head."""
+    """Return a generator of a tiny target with a random summed head."""
     return tiny_generator("summed")
 
 
 @pytest.fixture(scope="session")
 def scripted():
-    """A tiny target whose drafter proposes its own choice and errs three times in ten."""
+    """Return a generator whose drafter proposes the target's choice and errs in 30 % of the cases."""
     return scripted_generator()
 
 
 @pytest.fixture(scope="session")
 def both_passes():
-    """By head: passes that grow with the text, compiled where they can be, and passes at fixed addresses."""
+    """Return two generators for each head: with growing passes, compiled if possible, and with static buffers."""
     from tests.backends.static import static_generator
 
     return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3", "dflash")}
@@ -41,21 +41,21 @@ def both_passes():
 
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
-    """The folder of a cache that is the test's own."""
+    """Return the folder of a cache that only this test uses."""
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
 def without_compiled_functions(monkeypatch):
-    """Torch's operations alone: what slots run on a GPU, and what a recorder in CUDA's place can repeat."""
+    """Use only torch operations, as on a GPU. The replacement for CUDA graphs can only replay these."""
     monkeypatch.setattr("jakiro.ops.linear.native_works", lambda: False)
     monkeypatch.setattr("jakiro.ops.kernels.current", lambda: kernels.TORCH)
 
 
 @pytest.fixture
 def cuda(monkeypatch, without_compiled_functions):
-    """What stands in for CUDA's captures, see `FakeCuda`."""
+    """Return the replacement for CUDA graph capture, see `FakeCuda`."""
     from tests.backends.fake_graphs import FakeCuda
 
     return FakeCuda(monkeypatch)
@@ -63,7 +63,7 @@ def cuda(monkeypatch, without_compiled_functions):
 
 @pytest.fixture
 def tags(tmp_path, monkeypatch, without_compiled_functions):
-    """A pretended GPU and a tiny pair to load onto it, see `DeviceTags`."""
+    """Return a simulated GPU and a tiny pair to load onto it, see `DeviceTags`."""
     from tests.device_tags import with_a_pair
 
     return with_a_pair(tmp_path, monkeypatch)
@@ -71,7 +71,7 @@ def tags(tmp_path, monkeypatch, without_compiled_functions):
 
 @pytest.fixture
 def on_a_pretended_gpu(monkeypatch, without_compiled_functions):
-    """The same without a pair: tiny models that are made inside of the mode lie on the pretended GPU."""
+    """Return a simulated GPU without a pair; tiny models created inside the mode are placed on it."""
     from tests.device_tags import PRETENDED, pretended
 
     monkeypatch.setattr("tests.support.DEVICE", PRETENDED)

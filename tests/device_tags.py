@@ -1,8 +1,9 @@
-"""A pretended GPU: tensors are tagged with a device, lie on the CPU, and mixing devices fails as CUDA would.
+"""A simulated GPU: tensors are tagged with a device, but stored on the CPU, and mixing devices fails as with CUDA.
 
-What a GPU refuses is refused here: an operation on tensors of two devices, a CPU generator for a tensor of the device,
-numpy on it. As there, one-number tensors of the CPU and CPU indices are welcome. Within `DeviceTags.without_waiting`
-what makes the host wait is refused too: reading values, and copies between the device and memory that is not pinned.
+These operations fail as on a GPU: an operation on tensors of two devices, a CPU generator for a device tensor, and
+conversion of a device tensor to numpy. CPU tensors with one element and CPU indices are allowed, as with CUDA. Inside
+`DeviceTags.without_waiting` operations that block the host fail too: reading values, and copies between the device and
+memory that is not pinned.
 """
 
 import copy
@@ -25,9 +26,9 @@ from tests.support import save_pair
 
 PRETENDED = torch.device("cuda", 0)
 _MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda, Tensor.copy_}
-# What moving a module calls with tensors of both devices.
+# Functions that receive tensors of both devices when a module is moved
 _ASSIGNMENTS = {Tensor.copy_, Tensor.data.__set__, torch._has_compatible_shallow_copy_type}
-# What reads a tensor's values on the host
+# Functions that read the values of a tensor on the host
 _READS = {
     Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__, Tensor.nonzero,
     Tensor.numpy, Tensor.equal, Tensor.unique, Tensor.masked_select, torch.nonzero, torch.equal, torch.unique,
@@ -37,10 +38,10 @@ _INDEXING = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put_, Tensor.i
 
 
 class DeviceTags(TorchFunctionMode):
-    """Inside it `cuda` names the pretended device; what lives there is known by its storage.
+    """A mode in which `cuda` is the simulated device; its tensors are identified by their storage.
 
     Attributes:
-        reads: what read it on the host, by the names of functions.
+        reads: number of host reads of device tensors, by function name.
     """
 
     def __init__(self) -> None:
@@ -52,11 +53,11 @@ class DeviceTags(TorchFunctionMode):
         self.pair = ("", "")
 
     def without_waiting(self):
-        """What makes the host wait for the device is refused while it lasts."""
+        """Make operations that block the host fail inside the context."""
         return mock.patch.object(self, "_waiting", False)
 
-    def the_read(self):
-        """The one place where waiting is meant."""
+    def allow_waiting(self):
+        """Allow the host to block inside the context, for the one read of a step."""
         return mock.patch.object(self, "_waiting", True)
 
     def is_pinned(self, tensor: Tensor) -> bool:
@@ -65,13 +66,13 @@ class DeviceTags(TorchFunctionMode):
     def tag(self, tensor: Tensor) -> Tensor:
         if tensor.is_mkldnn:
             return tensor
-        # Holding the storages keeps their addresses from being used again.
+        # Keep the storages alive, so that their addresses are not reused
         storage = tensor.untyped_storage()
         self._storages[storage._cdata] = storage
         return tensor
 
     def is_tagged(self, tensor: Tensor) -> bool:
-        # What oneDNN packed has no storage, and lies on the CPU
+        # Tensors packed by oneDNN have no storage and are on the CPU
         return not tensor.is_mkldnn and tensor.untyped_storage()._cdata in self._storages
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -125,30 +126,30 @@ class DeviceTags(TorchFunctionMode):
     def _refuse_mixtures(self, func, args, kwargs, tensors: list[Tensor]) -> None:
         if func in _INDEXING and self.is_tagged(args[0]):
             tensors = [leaf for leaf in tree_leaves((args[2:], kwargs)) if isinstance(leaf, Tensor)]
-        strangers = [tensor for tensor in tensors if tensor.ndim and not self.is_tagged(tensor)]
-        if strangers:
-            shapes = [tuple(tensor.shape) for tensor in strangers]
-            raise RuntimeError(f"{func.__name__}: expected all tensors on one device, these lie on the CPU: {shapes}")
+        cpu_tensors = [tensor for tensor in tensors if tensor.ndim and not self.is_tagged(tensor)]
+        if cpu_tensors:
+            shapes = [tuple(tensor.shape) for tensor in cpu_tensors]
+            raise RuntimeError(f"{func.__name__}: expected all tensors on one device; on the CPU are {shapes}")
 
     @staticmethod
     def _is_read(func, args) -> bool:
         masks = args[1] if func in _INDEXING and isinstance(args[1], tuple) else args[1:2]
-        by_mask = func in _INDEXING and any(isinstance(each, Tensor) and each.dtype == torch.bool for each in masks)
-        by_count = func is Tensor.repeat_interleave and any(isinstance(each, Tensor) for each in args[1:])
+        by_mask = func in _INDEXING and any(isinstance(mask, Tensor) and mask.dtype == torch.bool for mask in masks)
+        by_count = func is Tensor.repeat_interleave and any(isinstance(value, Tensor) for value in args[1:])
         return func in _READS or by_mask or by_count
 
     def _refuse_waits(self, func, args, tensors: list[Tensor], tagged: bool, destination: bool) -> None:
-        """Fails where the host would wait for the device."""
+        """Raise an error if the host would wait for the device."""
         if tagged and self._is_read(func, args):
-            raise RuntimeError(f"{func.__name__}: the host reads what lies on the device")
+            raise RuntimeError(f"{func.__name__}: the host reads a tensor of the device")
         made = func is torch.tensor and destination
         if tagged and func is Tensor.__setitem__ and not isinstance(args[2], Tensor):
             index = args[1] if isinstance(args[1], tuple) else (args[1],)
-            # More than one element is filled, one alone is copied to
-            made |= len(index) == args[0].ndim and all(type(each) is int for each in index)
-        crossing = func in _MOVES and any(self.is_tagged(each) != destination for each in tensors)
-        here = [each for each in tensors if not self.is_tagged(each)]
-        if made or (crossing and not (here and all(map(self.is_pinned, here)))):
+            # Several elements are filled by a kernel, a single one is copied from the host
+            made |= len(index) == args[0].ndim and all(type(position) is int for position in index)
+        crossing = func in _MOVES and any(self.is_tagged(tensor) != destination for tensor in tensors)
+        cpu_tensors = [tensor for tensor in tensors if not self.is_tagged(tensor)]
+        if made or (crossing and not (cpu_tensors and all(map(self.is_pinned, cpu_tensors)))):
             raise RuntimeError(f"{func.__name__}: a copy between the device and memory that is not pinned")
 
     @staticmethod
@@ -158,11 +159,14 @@ class DeviceTags(TorchFunctionMode):
 
 
 def pretended(monkeypatch) -> DeviceTags:
-    """The mode, with torch.cuda's functions in its place; tables of an earlier mode's device are made anew."""
-    for each in gc.get_objects():
-        ours = type(each) is functools._lru_cache_wrapper and each.__module__.startswith(("jakiro.", "lab."))
-        if ours and "device" in inspect.signature(each).parameters:
-            each.cache_clear()
+    """Return the mode, with the functions of torch.cuda replaced.
+
+    Cached tables for the device of an earlier mode are cleared.
+    """
+    for function in gc.get_objects():
+        ours = type(function) is functools._lru_cache_wrapper and function.__module__.startswith(("jakiro.", "lab."))
+        if ours and "device" in inspect.signature(function).parameters:
+            function.cache_clear()
     FakeCuda(monkeypatch)
     monkeypatch.setattr(torch.cuda, "Event", mock.Mock(**{"return_value.elapsed_time.return_value": 1.0}))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **more: True)
@@ -172,19 +176,19 @@ def pretended(monkeypatch) -> DeviceTags:
 
 
 def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
-    """The mode, with a tiny pair in folders (`pair`) that is loaded onto the pretended GPU."""
+    """Return the mode, with a tiny pair in folders (`pair`) to load onto the simulated GPU."""
     monkeypatch.setenv("JAKIRO_CACHE", str(folder / "cache"))
     mode = pretended(monkeypatch)
     monkeypatch.setattr(placement, "free_memory", lambda device: 10**11)
     monkeypatch.setattr(loader, "choose_device", lambda device: PRETENDED if device is None else torch.device(device))
     save_pair(folder)
-    # Read before: what transformers leaves out of files is not made anew inside of the mode
+    # Loaded outside the mode, which would otherwise create the buffers that are not stored in the files
     model, sha256 = weights.load_model(str(folder / "target"), "cpu", torch.float32)
 
     def read_onto_device(name, device, dtype, **options):
         return copy.deepcopy(model).to(device), sha256
 
     monkeypatch.setattr(weights, "load_model", read_onto_device)
-    monkeypatch.setattr(GraphBuffers, "_to_host", mode.the_read()(GraphBuffers._to_host))
+    monkeypatch.setattr(GraphBuffers, "_to_host", mode.allow_waiting()(GraphBuffers._to_host))
     mode.pair = (str(folder / "target"), str(folder / "head"))
     return mode

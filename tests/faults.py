@@ -1,7 +1,7 @@
-"""Known kinds of fault, each planted in a place that is found by its name; `tests/mutants.py` plants them.
+"""Known faults, which `tests/mutants.py` plants to check that the tests detect them.
 
-Each once passed the whole suite, or could. The test that it names must fail. Of several faults of one
-kind one stands here.
+Each fault once passed the whole suite, or could have. The test that it names must fail. The list has one example of
+each kind of fault.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One mistake.
+    """A mistake in one place.
 
     Attributes:
-        place: "module:name.of.attribute" of Python, or "file.c:function" of the C files.
-        wrong: from what is there today to what the mistake makes of it; of C, the function's body.
-        test: a file, or the id of a test in it, as pytest takes it, of which one must fail.
+        place: "module:name.of.attribute" in Python, or "file.c:function" in the C files.
+        wrong: function that replaces the correct object by the faulty one; for C, the faulty function body.
+        test: file or pytest id of a test that must fail.
     """
 
     name: str
@@ -35,23 +35,23 @@ class Fault:
 
 
 def value(wrong: object) -> Callable:
-    """Another value, or another function of the same arguments."""
+    """Replace a value, or a function by another one with the same parameters."""
     return lambda right: wrong
 
 
 def nothing(right: Callable) -> Callable:
-    """A function that does nothing."""
+    """Replace a function by one that does nothing."""
     return lambda *arguments, **options: None
 
 
 def line(old: str, new: str) -> Callable:
-    """A function or method in whose text one place reads otherwise: a bound, a sign, a key, a lock."""
+    """Replace one expression in a function: a bound, a sign, a key or a lock."""
 
     def wrong(right):
         text = textwrap.dedent(inspect.getsource(right))
         assert text.count(old) == 1, f"{right.__qualname__} has {text.count(old)} places that read {old}"
         made = {}
-        # In the module itself, whose names may change while tests run
+        # Executed in the namespace of the module, because tests may patch names in it
         code = compile(text.replace(old, new), inspect.getsourcefile(right), "exec")
         exec(code, inspect.unwrap(right).__globals__, made)
         return made[right.__name__]
@@ -60,7 +60,7 @@ def line(old: str, new: str) -> Callable:
 
 
 def script(file: str, old: str, new: str) -> Callable:
-    """The same of a module of `assets/web/`, as `app.page.web` joins it."""
+    """Replace text in a module of `assets/web/` when `app.page.web` joins it."""
 
     def wrong(joined):
         text = (ROOT / "assets" / "web" / file).read_text(encoding="utf-8")
@@ -88,8 +88,8 @@ def _of_anybody(of):
 
 def _narrower(interval):
     def wrong(*arguments):
-        found = interval(*arguments)
-        return found and (found[0] + (found[1] - found[0]) / 8, found[1])
+        bounds = interval(*arguments)
+        return bounds and (bounds[0] + (bounds[1] - bounds[0]) / 8, bounds[1])
 
     return wrong
 
@@ -107,9 +107,9 @@ def _reading_the_host(accepted):
     return lambda mask, depths, right: accepted(mask, depths, right) + 0 * int(depths[0])
 
 
-# Each by its name, its place, what the mistake makes of it, and the test that notices
+# Name, place, replacement and the test that must fail
 PLACES = (
-    ("any-host-may-ask", "jakiro.server.application:_is_local_name", value(lambda given: True),
+    ("any-host-may-ask", "jakiro.server.application:_is_local_name", value(lambda host: True),
      "tests/server/test_refusals.py"),
     ("a-client-never-hangs-up", "jakiro.server.application:_wait_for_disconnect", value(_never),
      "tests/server/test_clients.py"),
@@ -149,7 +149,7 @@ PLACES = (
      "found[kept++] = found[at]; return kept;", "tests/backends/native/test_compiled.py"),
     ("room-for-all-that-is-asked-for", "jakiro.decode.request:GenerationRequest.limited_to",
      value(lambda request, max_positions: request),
-     "tests/drafters/test_conformance.py::test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill"),
+     "tests/drafters/test_conformance.py::test_request_without_a_practical_limit_fits_into_the_context"),
     ("copies-that-are-not-worth-their-row", "jakiro.drafters.base:NoDraftLimits.worth",
      value(lambda limits, scores: [math.exp(score) for score in itertools.islice(scores, 64)]),
      "tests/drafters/test_merged.py"),
@@ -170,7 +170,7 @@ PLACES = (
      "tests/loading/test_damaged_folders.py"),
     ("any-device", "jakiro.loading.loader:_DEVICES", value(("cpu", "cuda", "mps", "meta")), "tests/test_errors.py"),
     ("forked-processes-wait-for-threads-that-stayed-behind", "jakiro.generator:_keep_forks_alive", nothing,
-     "tests/test_errors.py::test_a_forked_process_answers_alike"),
+     "tests/test_errors.py::test_forked_process_returns_the_same_answer"),
     ("rules-that-see-the-root-twice", "jakiro.core.logits_processors:drafted_path", value(lambda mask: mask.float()),
      "tests/core/test_logits_processors.py"),
     ("top-p-keeps-a-token-more", "jakiro.core.sampling:warp", _a_tie_is_kept, "tests/core/test_sampling.py"),
@@ -195,7 +195,7 @@ PLACES = (
      value(contextlib.nullcontext()), "tests/backends/test_capture.py::test_two_threads_never_capture_at_once"),
     ("gpu-what-runs-without-graphs-is-not-told", "jakiro.generator:JakiroGenerator._later_notices",
      value(lambda generator: []),
-     "tests/backends/test_capture.py::test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly"),
+     "tests/backends/test_capture.py::test_planted_host_read_makes_capture_fail_and_passes_run_eagerly"),
     ("gpu-any-tree-is-said-to-round-alike", "jakiro.models.passes:TargetPasses.rounds_alike",
      value(lambda target, nodes: True), "tests/models/test_numerics.py"),
     ("gpu-memory-that-runs-out-is-torch-s-text", "jakiro.loading.loader:within_memory",
@@ -203,8 +203,7 @@ PLACES = (
     ("gpu-a-borrowed-process-takes-its-pair-apart", "jakiro.loading.loader:_copied",
      value(lambda module, device: module.to(device)), "tests/backends/test_out_of_memory.py"),
 )  # fmt: skip
-# Near each rule that a fault of one line once passed by: (module, the tests that notice, (name, place, what it reads,
-# what the fault makes of it) …)
+# One-line faults near rules where one once went undetected: (module, test, (name, place, old text, new text) …)
 LINES = (
     ("jakiro.core.sampling", "tests/core/test_sampling.py", (
         ("ties-at-the-last-of-the-top-k", "warp", "in_top_k = values >= floor", "in_top_k = values > floor"),
@@ -282,7 +281,7 @@ LINES = (
         ("given-back-without-the-lock", "GraphPool.give_back", "with self._lock:", "if True:"),
     )),
 )  # fmt: skip
-# The same of scripts, which have no places
+# One-line faults in scripts, which have no named places
 SCRIPTS = (
     ("page-margin-of-the-node-itself", "data/metrics.js", "token.level - 2", "token.level - 1"),
     ("page-tau-without-the-bonus", "data/metrics.js", "step.accepted_path.length + 1", "step.accepted_path.length"),

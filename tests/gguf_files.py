@@ -1,4 +1,4 @@
-"""GGUF files for tests, written with the package gguf as llama.cpp's own converters write them."""
+"""GGUF files for tests, written with the gguf package in the same way as llama.cpp's converters."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ _PAIRS = ("llama", "granite")
 
 
 def random_model(model_type: str, spread: float, **settings) -> nn.Module:
-    """A tiny model of another library whose every number is random, norms and biases too."""
+    """Return a tiny transformers model with random parameters, including norms and biases."""
     torch.manual_seed(0)
     sizes = {
         "vocab_size": 260, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": None,
@@ -40,21 +40,21 @@ def write_gguf(
     kind: str = "F32",
     parts: int = 1,
 ) -> Path:
-    """A model with the byte tokenizer; returns the path of its first part.
+    """Write a model with the byte tokenizer; return the path of the first file.
 
     Args:
-        keys: further ones, or others, by name; one of the architecture begins with a dot; None leaves one out.
-        tensors: likewise.
-        architecture: what the file says it is.
-        kind: of the numbers of matrices; random ones where the package gguf writes no such type.
-        parts: how many files it is split into.
+        keys: additional or replaced metadata by key; a leading dot stands for the architecture, None removes a key.
+        tensors: additional or replaced tensors by name; None removes a tensor.
+        architecture: name of the architecture in the file.
+        kind: type of the matrices; types that the gguf package cannot write get random blocks.
+        parts: number of files.
     """
     config, values = model.config, _keys(model.config)
     architecture = architecture or _ARCHITECTURES.get(config.model_type, config.model_type)
     values |= _tokenizer() | {(f"%{key}" if key.startswith(".") else key): value for key, value in keys.items()}
-    held = _tensors(model, architecture if architecture in MODEL_ARCH_NAMES.values() else "llama")
-    held = {name: value for name, value in (held | dict(tensors)).items() if value is not None}
-    options = {"split_max_tensors": -(-len(held) // parts)} if parts > 1 else {}
+    arrays = _tensors(model, architecture if architecture in MODEL_ARCH_NAMES.values() else "llama")
+    arrays = {name: value for name, value in (arrays | dict(tensors)).items() if value is not None}
+    options = {"split_max_tensors": -(-len(arrays) // parts)} if parts > 1 else {}
     writer = gguf.GGUFWriter(path, architecture, **options)
     for key, value in values.items():
         if key == "general.architecture":
@@ -62,7 +62,7 @@ def write_gguf(
             writer.kv_data[0].pop(key)
         if value is not None:
             _add(writer, key.replace("%", architecture, 1), value)
-    for name, value in held.items():
+    for name, value in arrays.items():
         number = gguf.GGMLQuantizationType[kind if value.ndim > 1 else "F32"]
         if kind.endswith("_K") and value.ndim > 1:
             stored = random_blocks(kind, *value.shape, scale=0.02)
@@ -77,33 +77,37 @@ def write_gguf(
 
 
 def random_blocks(kind: str, outputs: int, inputs: int, scale: float = 1.0) -> np.ndarray:
-    """(outputs, bytes of a row) of a quantized type: any bits, and scales around one that would be used."""
+    """Return random rows of a quantized type, with scales as in a trained model.
+
+    Returns:
+        (outputs, bytes_per_row) uint8.
+    """
     numbers, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     generator = np.random.default_rng(0)
     blocks = generator.integers(0, 256, (outputs, inputs // numbers, size), dtype=np.uint8)
-    places = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}.get(kind, (0,))
-    # Of sub-blocks' scales, up to 63 or 127, and numbers around 16
+    offsets = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}.get(kind, (0,))
+    # Scales of sub-blocks go up to 63 or 127, and numbers are around 16
     divisor = {"Q4_K": 512, "Q5_K": 1024, "Q6_K": 2048}.get(kind, 1)
-    for place in places:
+    for offset in offsets:
         scales = scale * generator.standard_normal((outputs, inputs // numbers, 1)) / divisor
-        blocks[..., place : place + 2] = scales.astype(np.float16).view(np.uint8)
+        blocks[..., offset : offset + 2] = scales.astype(np.float16).view(np.uint8)
     return blocks.reshape(outputs, -1)
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value) -> None:
     kinds = {bool: "BOOL", int: "UINT32", float: "FLOAT32", str: "STRING", list: "ARRAY"}
-    of = None
+    item_type = None
     if isinstance(value, list):
-        of = gguf.GGUFValueType["INT32" if type(value[0]) is int else kinds[type(value[0])]]
-    writer.add_key_value(key, value, gguf.GGUFValueType[kinds[type(value)]], of)
+        item_type = gguf.GGUFValueType["INT32" if type(value[0]) is int else kinds[type(value[0])]]
+    writer.add_key_value(key, value, gguf.GGUFValueType[kinds[type(value)]], item_type)
 
 
 def _keys(config) -> dict[str, object]:
-    """Of the model, % for its architecture."""
+    """Return the metadata of a model; "%" stands for its architecture."""
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    found = {
+    keys = {
         "%.block_count": config.num_hidden_layers,
         "%.context_length": config.max_position_embeddings,
         "%.embedding_length": config.hidden_size,
@@ -116,8 +120,8 @@ def _keys(config) -> dict[str, object]:
         "%.vocab_size": config.vocab_size,
     }
     if head_dim != config.hidden_size // config.num_attention_heads:
-        found |= {"%.attention.key_length": head_dim, "%.attention.value_length": head_dim}
-    own = {
+        keys |= {"%.attention.key_length": head_dim, "%.attention.value_length": head_dim}
+    optional = {
         "sliding_window": "attention.sliding_window",
         "attn_logit_softcapping": "attn_logit_softcapping",
         "final_logit_softcapping": "final_logit_softcapping",
@@ -133,8 +137,8 @@ def _keys(config) -> dict[str, object]:
         scaling = {"%.rope.scaling.attn_factor": float(rope["attention_factor"])}
     if rope["rope_type"] in ("yarn", "longrope"):
         scaling["%.rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
-    own = {f"%.{key}": getattr(config, name) for name, key in own.items() if getattr(config, name, None)}
-    return found | scaling | own
+    optional = {f"%.{key}": getattr(config, name) for name, key in optional.items() if getattr(config, name, None)}
+    return keys | scaling | optional
 
 
 def _tokenizer() -> dict[str, object]:
@@ -153,7 +157,7 @@ def _tensors(model: nn.Module, architecture: str) -> dict[str, np.ndarray]:
     config = model.config
     number = next(number for number, name in MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
-    found = {}
+    arrays = {}
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -163,12 +167,12 @@ def _tensors(model: nn.Module, architecture: str) -> dict[str, np.ndarray]:
             value = value.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
         if config.model_type in _NORM_PLUS_ONE and name.endswith("norm.weight"):
             value = value + 1
-        found[f"{names.get_name(name.removesuffix(f'.{part}'))}.{part}"] = value.numpy()
-    return found | _rope_factors(config)
+        arrays[f"{names.get_name(name.removesuffix(f'.{part}'))}.{part}"] = value.numpy()
+    return arrays | _rope_factors(config)
 
 
 def _rope_factors(config) -> dict[str, np.ndarray]:
-    """What rotations are divided by, as tensors: Llama 3.1's rule, and both lists of LongRoPE."""
+    """Return the divisors of rotary frequencies as tensors: those of Llama 3.1, or both lists of LongRoPE."""
     rope = config.rope_parameters
     if rope.get("rope_type") == "longrope":
         lists = {f"rope_factors_{name}.weight": rope[f"{name}_factor"] for name in ("long", "short")}

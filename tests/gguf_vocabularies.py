@@ -1,6 +1,6 @@
-"""Vocabularies of GGUF files, and texts that cross every border which their rules may draw.
+"""Vocabularies of GGUF files, and texts with every boundary that a pre-tokenizer rule may set.
 
-llama.cpp's own ids of the texts are kept in tests/data; `lab/tests/peers/test_kept_ids.py` makes them.
+llama.cpp's ids of the texts are stored in tests/data; `lab/tests/peers/test_kept_ids.py` writes them.
 """
 
 import json
@@ -33,7 +33,7 @@ TEXTS = (
 
 
 def small_vocabulary() -> tuple[list[str], list[str]]:
-    """Tokens and merges that cross every border which a rule may draw: they were learned without any."""
+    """Return tokens and merges that cross every boundary of a rule: they are trained without a pre-tokenizer."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
@@ -48,7 +48,7 @@ def small_vocabulary() -> tuple[list[str], list[str]]:
 
 
 def byte_level_keys(tokens: list[str], merges: list[str], rule: str | None) -> dict:
-    """Metadata of a byte-level vocabulary whose last tokens are `SPECIAL`."""
+    """Return the metadata of a byte-level vocabulary whose last tokens are `SPECIAL`."""
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": rule,
@@ -62,7 +62,7 @@ def byte_level_keys(tokens: list[str], merges: list[str], rule: str | None) -> d
 
 
 def sentence_piece_keys(texts: Sequence[str] = TEXTS, prefix: bool = True) -> dict:
-    """Metadata of a vocabulary with scores: bytes, the letters of the texts, and pieces of two to five of them."""
+    """Return the metadata of a vocabulary with scores: bytes, letters of the texts, and pieces of 2 to 5 letters."""
     letters = sorted(
         {letter for text in texts for letter in text.replace(" ", "▁") if letter.isascii() or letter == "▁"}
     )
@@ -70,8 +70,8 @@ def sentence_piece_keys(texts: Sequence[str] = TEXTS, prefix: bool = True) -> di
     pieces = {
         text[start : start + size] for text in marked for size in (2, 3, 5) for start in range(0, len(text), size)
     }
-    known = set(letters)
-    pieces = sorted((piece for piece in pieces if len(piece) > 1 and set(piece) <= known), key=lambda p: (len(p), p))
+    alphabet = set(letters)
+    pieces = sorted((piece for piece in pieces if len(piece) > 1 and set(piece) <= alphabet), key=lambda p: (len(p), p))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters, *pieces, *SPECIAL]
     return {
         "tokenizer.ggml.model": "llama",
@@ -89,12 +89,12 @@ def sentence_piece_keys(texts: Sequence[str] = TEXTS, prefix: bool = True) -> di
 
 
 def keys_of(name: str) -> dict:
-    """Metadata of the kept vocabulary with the rule, or of a SentencePiece one, by its name in the kept ids."""
+    """Return the metadata of a stored vocabulary by its name, which is a rule or a SentencePiece variant."""
     if name in RULES:
         return byte_level_keys(DATA["tokens"], DATA["merges"], name)
     return sentence_piece_keys(prefix=name == "sentencepiece")
 
 
 def vocabulary_file(path: Path, keys: dict) -> Path:
-    """A file with this tokenizer and a model as small as can be."""
+    """Write a file with this tokenizer and a minimal model."""
     return write_gguf(path, tiny_model(vocab_size=len(keys["tokenizer.ggml.tokens"])), keys=keys)

@@ -1,8 +1,8 @@
-"""Faults that the tests must notice: `python -m tests.mutants [--only NAME]`, or `make mutants`.
+"""Mutation tests with known faults: `python -m tests.mutants [--only NAME]`, or `make mutants`.
 
-Each fault of `tests/faults.py` is planted in a process of its own, by its place's name, before tests are collected; the
-test that it names must fail there. A place that is gone fails too, so that the list stays true while the
-code moves. Where `JAKIRO_FAULT` names a fault, every Python process of such a run imports this file, which plants it.
+Each fault of `tests/faults.py` is planted in a separate process before tests are collected, and the test that it names
+must fail. A place that no longer exists is an error, so that the list follows the code. `JAKIRO_FAULT` names the fault;
+every Python process of such a run imports this file, which plants it.
 """
 
 import argparse
@@ -19,30 +19,30 @@ from pathlib import Path
 
 from tests.faults import FAULTS, ROOT, Fault
 
-# pytest's exit status where all tests passed, and where tests ran and some failed
+# Exit status of pytest if all tests pass, and if some fail
 PASSED, FAILED = 0, 1
 VARIABLE = "JAKIRO_FAULT"
 SOURCES = ROOT / "jakiro" / "backends" / "native" / "csrc"
 
 
-def found(fault: Fault) -> tuple[object, str, object]:
-    """What holds a fault's place, the place's name in it, and what is there.
+def find_place(fault: Fault) -> tuple[object, str, object]:
+    """Return the object that holds a fault's place, the attribute's name and its value.
 
     Raises:
-        ImportError, AttributeError: the place is gone.
+        ImportError, AttributeError: the place does not exist.
     """
     module, _, path = fault.place.partition(":")
     holder, (*outer, name) = importlib.import_module(module), path.split(".")
-    for each in outer:
-        holder = getattr(holder, each)
+    for attribute in outer:
+        holder = getattr(holder, attribute)
     return holder, name, vars(holder)[name] if name in vars(holder) else getattr(holder, name)
 
 
 def body_of(fault: Fault) -> tuple[str, int, int]:
-    """The text of a C file, and where the body of the fault's function begins and ends in it.
+    """Return the text of a C file, and the start and end of the body of the fault's function.
 
     Raises:
-        AttributeError: there is no such function.
+        AttributeError: the function does not exist.
     """
     file, _, name = fault.place.partition(":")
     text = (SOURCES / file).read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def body_of(fault: Fault) -> tuple[str, int, int]:
 
 
 def plant(fault: Fault) -> None:
-    """Makes the mistake in this process, wherever what was right is already known by name."""
+    """Plant a fault in this process, in every module that has already imported the correct object."""
     if isinstance(fault.wrong, str):
         from jakiro.backends.native import building
 
@@ -67,13 +67,13 @@ def plant(fault: Fault) -> None:
         (copy / fault.place.partition(":")[0]).write_text(f"{text[:start]} {fault.wrong} {text[end:]}", "utf-8")
         building._FOLDER = copy
         return
-    holder, name, right = found(fault)
+    holder, name, right = find_place(fault)
     wrong = fault.wrong(right)
     setattr(holder, name, wrong)
     if getattr(right, "__module__", None) == getattr(holder, "__name__", ""):
-        for module in [each for known, each in sys.modules.items() if known.partition(".")[0] in ("jakiro", "app")]:
-            for other in [key for key, held in vars(module).items() if held is right]:
-                setattr(module, other, wrong)
+        for module in [module for key, module in sys.modules.items() if key.partition(".")[0] in ("jakiro", "app")]:
+            for alias in [key for key, current in vars(module).items() if current is right]:
+                setattr(module, alias, wrong)
 
 
 if VARIABLE in os.environ:
@@ -81,27 +81,27 @@ if VARIABLE in os.environ:
 
 
 def run(tests: Iterable[str], fault: Fault | None) -> tuple[int, str]:
-    """pytest's exit status and what it wrote; what is rare has no say, so that `make test` notices each fault."""
+    """Return pytest's exit status and output. Rare tests are left out, because `make test` must detect each fault."""
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not rare", "-p", "no:cacheprovider", *tests]
     with tempfile.TemporaryDirectory(prefix="jakiro-mutants-") as folder:
-        # Processes that tests start have the fault, too
+        # Processes that tests start import the fault too
         (Path(folder) / "sitecustomize.py").write_text("import tests.mutants\n", encoding="utf-8")
-        planted = {} if fault is None else {VARIABLE: fault.name, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+        variables = {} if fault is None else {VARIABLE: fault.name, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
         result = subprocess.run(
             pytest,
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | planted,
+            env=os.environ | variables,
         )
     return result.returncode, result.stdout
 
 
-def notice(fault: Fault) -> str | None:
-    """What is wrong, None where the fault was noticed."""
+def check_fault(fault: Fault) -> str | None:
+    """Return a description of the problem, or None if the test detects the fault."""
     status, output = run([fault.test], fault)
-    # A process that a signal ended has noticed too: nobody takes that for green
+    # A process ended by a signal also counts as a failed test
     if status < 0 or (status == FAILED and " failed" in output.splitlines()[-1]):
         return None
     return "all tests pass" if status == PASSED else f"its tests did not run:\n{output}"
@@ -110,10 +110,10 @@ def notice(fault: Fault) -> str | None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Checks that the tests notice known faults.")
     parser.add_argument("--only", metavar="NAME", help="faults whose name contains this")
-    wanted = parser.parse_args().only or ""
-    chosen = [fault for fault in FAULTS if wanted in fault.name]
+    pattern = parser.parse_args().only or ""
+    chosen = [fault for fault in FAULTS if pattern in fault.name]
     if not chosen:
-        parser.error(f"no fault's name contains {wanted!r}")
+        parser.error(f"no fault's name contains {pattern!r}")
     missed = 0
     status, output = run(sorted({fault.test for fault in chosen}), None)
     if status != PASSED:
@@ -121,12 +121,12 @@ def main() -> int:
         return 1
     for fault in chosen:
         start = time.perf_counter()
-        wrong = notice(fault)
-        missed += wrong is not None
+        problem = check_fault(fault)
+        missed += problem is not None
         seconds = time.perf_counter() - start
-        print(f"{'MISSED ' if wrong else 'noticed'} {fault.name} ({seconds:.0f} s)", flush=True)  # noqa: T201
-        if wrong:
-            print(f"  {wrong}", flush=True)  # noqa: T201
+        print(f"{'MISSED ' if problem else 'noticed'} {fault.name} ({seconds:.0f} s)", flush=True)  # noqa: T201
+        if problem:
+            print(f"  {problem}", flush=True)  # noqa: T201
     print(f"{len(chosen) - missed} of {len(chosen)} faults noticed")  # noqa: T201
     return int(missed > 0)
 

@@ -1,4 +1,4 @@
-"""Marks of tests that need what not every machine has."""
+"""Marks of tests with requirements that not every machine meets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A Hub on this machine, which huggingface_hub asks instead of its own: it cuts, lies and waits as a test says."""
+"""A local replacement for the Hugging Face Hub that can cut, corrupt or delay its responses."""
 
 import hashlib
 import threading
@@ -16,9 +16,10 @@ FILE = HubFile("somebody/models", "model.gguf", COMMIT, len(BYTES), hashlib.sha2
 
 
 class StandIn(BaseHTTPRequestHandler):
-    """Serves the server's bytes `sends` by ranges; its `ends` cut the next answers after so many bytes.
+    """Handler that serves ranges of `server.sends`.
 
-    Half of an answer is sent before its `gate` opens, which it is unless a test closes it.
+    Each number in `server.ends` cuts one of the next responses after so many bytes. The second half of a response is
+    sent as soon as `server.gate` is set.
     """
 
     def do_GET(self):
@@ -44,7 +45,7 @@ class StandIn(BaseHTTPRequestHandler):
 
 @contextmanager
 def stand_in_hub(monkeypatch, folder):
-    """The server, while it is asked instead of the Hub; caches lie in the folder."""
+    """Run the replacement server instead of the Hub; caches are stored in the folder."""
     monkeypatch.setenv("JAKIRO_CACHE", str(folder / "cache"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "hub"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), StandIn)

@@ -1,7 +1,7 @@
-"""What the tests share: tiny seeded models, a tokenizer made in code, a scripted drafter, and the outside reference.
+"""Shared test helpers: tiny seeded models, a byte tokenizer, a scripted drafter and a reference decoder.
 
-The reference is a decoder that has nothing of ours but the noise function: a stock transformers model, everything
-recomputed for every token, no cache, transformers' own warpers.
+The reference decoder is a stock transformers model with transformers' logits processors and no cache. Only the noise
+function is ours.
 """
 
 import copy
@@ -62,7 +62,7 @@ DEVICE = torch.device(os.environ.get("JAKIRO_TEST_DEVICE") or "cpu")
 HIDDEN_SIZE = 64
 TOKENIZER_SIZE = 260
 TREE = TreeConfig(width=6, depth=5, nodes=20)
-# A text to copy from, and the ways in which tokens are chosen
+# A prompt that repeats itself, and sampling settings for parametrized tests
 REPETITIVE = "one two three one two three one two three one two"
 SAMPLINGS = {
     "greedy": SamplingParams(max_new_tokens=24),
@@ -77,7 +77,7 @@ CHAT_TEMPLATE = (
 
 @functools.cache
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte, four special tokens, a ChatML-like template."""
+    """Return a tokenizer with one token per byte, four special tokens and a ChatML-like template."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -93,7 +93,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 @functools.cache
 def word_tokenizer() -> PreTrainedTokenizerFast:
-    """Ten words, one token each, and nothing that ends an answer."""
+    """Return a tokenizer with ten one-word tokens and no end-of-sequence token."""
     words = ["the", "cat", "dog", "sees", "hears", "a", "small", "bird", "and", "sleeps"]
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -116,7 +116,7 @@ def _tiny_model(seed: int, dtype: torch.dtype, vocab_size: int, hidden_size: int
         bos_token_id=None,
     )
     model = LlamaForCausalLM(config).eval().requires_grad_(False)
-    # Wide logits, so that a first choice rarely ties with a second one and temperature matters.
+    # Large logits, so that the two best tokens rarely tie and the temperature matters
     model.lm_head.weight.mul_(2.0)
     return model.to(dtype=dtype)
 
@@ -128,18 +128,21 @@ def tiny_model(
     hidden_size: int = HIDDEN_SIZE,
     layers: int = 2,
 ) -> LlamaForCausalLM:
-    """A random seeded Llama with grouped queries; a fresh copy, because `TargetModel` packs its layers in place."""
+    """Return a random seeded Llama with grouped-query attention.
+
+    It is a fresh copy, because `TargetModel` packs its layers in place.
+    """
     return copy.deepcopy(_tiny_model(seed, dtype, vocab_size, hidden_size, layers)).to(DEVICE)
 
 
 def save_target(folder: Path, model: nn.Module | None = None, **options) -> None:
-    """Saves a tiny model, or this one, with the tokenizer."""
+    """Save a model, by default a tiny one, and the tokenizer."""
     (tiny_model() if model is None else model).save_pretrained(folder, **options)
     byte_tokenizer().save_pretrained(folder)
 
 
 def save_pair(folder: Path) -> Path:
-    """Saves a tiny target and its head into folders below this one, and gives it back."""
+    """Save a tiny target and its head in the subfolders `target` and `head`; return the folder."""
     save_head(tiny_head(tiny_target()), folder / "head")
     save_target(folder / "target")
     return folder
@@ -165,16 +168,17 @@ def tiny_head(
     kind: str | None = None,
     **fields,
 ) -> DraftHead:
-    """A random seeded head for a tiny target; a reduced vocabulary is a random one.
+    """Return a random seeded head for a tiny target.
 
     Args:
-        known: methods, and the kinds of heads that they bring.
-        kind: its kind; by the experts if not given.
-        fields: further ones of its config.
+        draft_vocab_size: size of a reduced vocabulary with random tokens; None for the full vocabulary.
+        known: registered methods and their kinds of heads.
+        kind: kind of the head; by default "jakiro", or "eagle" with one expert.
+        fields: additional config fields.
     """
     torch.manual_seed(seed)
     config, kind = target.config, known.kinds[kind or ("eagle" if num_experts == 1 else "jakiro")]
-    given = {
+    values = {
         "hidden_size": config.hidden_size,
         "num_attention_heads": config.num_attention_heads,
         "num_key_value_heads": config.num_key_value_heads,
@@ -186,8 +190,8 @@ def tiny_head(
         "rope_parameters": dict(config.rope_parameters),
         "max_position_embeddings": 2048,
     }
-    names = {each.name for each in dataclass_fields(kind.config)}
-    config = kind.config(**{name: value for name, value in given.items() if name in names} | fields)
+    names = {item.name for item in dataclass_fields(kind.config)}
+    config = kind.config(**{name: value for name, value in values.items() if name in names} | fields)
     head = make_head(config, known.kinds)
     if draft_vocab_size is not None:
         head.draft_token_ids.copy_(torch.randperm(target.vocab_size)[:draft_vocab_size].sort().values)
@@ -202,7 +206,7 @@ HEADS = {
     "decoupled, reduced vocabulary": {"fusion": "decoupled", "draft_vocab_size": 90},
     "one expert": {"fusion": "summed", "num_experts": 1},
 }
-# Those that are read as others publish them, too
+# Also the kinds of heads that other projects publish
 ALL_HEADS = HEADS | {
     "eagle3": {"kind": "eagle3", "feature_layers": (1,), "num_states": 1, "draft_vocab_size": 90},
     "dflash": {
@@ -213,14 +217,14 @@ ALL_HEADS = HEADS | {
 
 
 def head_for(method: str) -> str:
-    """The one of "summed", "eagle3" and "dflash" that a method drafts with, if it drafts with a head."""
+    """Return the head that a method is tested with: "eagle3", "dflash" or "summed"."""
     return next((head for head in ("eagle3", "dflash") if head in heads_of(METHODS[method])), "summed")
 
 
 def heads_of(method: Method) -> tuple[str, ...]:
-    """Those of `HEADS` that a method is tested with.
+    """Return the keys of `ALL_HEADS` that a method is tested with.
 
-    Methods that draft with any layer do so with both fusions; the others bring their own head.
+    A method for Jakiro heads is tested with both fusions; other methods use their own kind of head.
     """
     if "jakiro" in method.needs.head:
         return "summed", "decoupled"
@@ -228,7 +232,7 @@ def heads_of(method: Method) -> tuple[str, ...]:
 
 
 def further_heads(target: TargetModel, known: Methods = METHODS) -> dict:
-    """What reads a random head of each kind that a method has of its own, and a random small model."""
+    """Return loaders by kind: a random head for each method with its own kind of head, and a tiny draft model."""
 
     def reader(fields: dict):
         head = functools.partial(tiny_head, target, draft_vocab_size=90, known=known, **fields)
@@ -238,19 +242,19 @@ def further_heads(target: TargetModel, known: Methods = METHODS) -> dict:
         small = TargetModel(tiny_model(3, hidden_size=32, layers=1), byte_tokenizer(), "small", "3" * 64)
         return ModelHead(small, target.vocab_size), {"name": "small", "sha256": "3" * 64}
 
-    own = {method.needs.head[0]: reader(head_fields(method)) for method in with_own_head(known)}
-    return own | {ModelConfig.kind: model}
+    heads = {method.needs.head[0]: reader(head_fields(method)) for method in with_own_head(known)}
+    return heads | {ModelConfig.kind: model}
 
 
-def with_own_head(known: Methods = METHODS) -> list[Method]:
-    """The methods that heads are trained for, but the usual one."""
-    return [method for method in known.values() if method.trains is not None and method is not DEFAULT]
+def with_own_head(methods: Methods = METHODS) -> list[Method]:
+    """Return the methods with trained heads, without the default method."""
+    return [method for method in methods.values() if method.trains is not None and method is not DEFAULT]
 
 
 def head_fields(method: Method) -> dict:
-    """What `tiny_head` takes for a method's own head, for a target of two layers.
+    """Return the arguments of `tiny_head` for a method's own kind of head.
 
-    One that leaves after some of the target's layers does so after the first, and where it can, the second.
+    Exit layers are numbered from 1, because a tiny target has only two layers.
     """
     exits = method.trains.get("exit_layers", ())
     fields = {"kind": method.needs.head[0], **method.trains}
@@ -264,12 +268,12 @@ def tiny_generator(
     numerics: str = "exact",
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
-    """A tiny target with one of `ALL_HEADS`, or without a head, and these methods."""
+    """Return a generator of a tiny target with a head of `ALL_HEADS`, or without a head."""
     return JakiroGenerator(tiny_resources(tiny_target(seed, dtype, numerics), head, methods), methods=methods)
 
 
 def tiny_resources(target: TargetModel, head: str | None, methods: Methods) -> Resources:
-    """A tiny target with one of `ALL_HEADS`, or without a head."""
+    """Return the resources of a target with a head of `ALL_HEADS`, or without a head."""
     if head is None:
         return Resources(target)
     target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()))
@@ -284,7 +288,7 @@ def scripted_generator(
     numerics: str = "exact",
     vocab_size: int = TOKENIZER_SIZE,
 ) -> JakiroGenerator:
-    """A tiny target with the scripted drafter."""
+    """Return a generator of a tiny target with the scripted drafter."""
     drafter = ScriptedDrafter(tiny_model(seed, dtype, vocab_size), error_rate)
     target = tiny_target(seed, dtype, numerics, vocab_size)
     copying = MergedDrafter(drafter, PromptLookupDrafter())
@@ -292,42 +296,45 @@ def scripted_generator(
 
 
 def prompt_ids(text: str) -> list[int]:
-    """The ids of a user message as the tiny tokenizer's template writes them."""
+    """Return the token ids of a user message in the chat template of the tiny tokenizer."""
     messages = [{"role": "user", "content": text}]
     return byte_tokenizer().apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 
 def processors(sampling: SamplingParams) -> LogitsProcessorList:
-    """Transformers' own processors, in the order in which `generate` has them."""
-    found = LogitsProcessorList()
+    """Return transformers' logits processors for these settings, in the order of `generate`."""
+    result = LogitsProcessorList()
     if sampling.logit_bias:
-        found.append(SequenceBiasLogitsProcessor([[[token_id], bias] for token_id, bias in sampling.logit_bias]))
+        result.append(SequenceBiasLogitsProcessor([[[token_id], bias] for token_id, bias in sampling.logit_bias]))
     if sampling.repetition_penalty != 1:
-        found.append(RepetitionPenaltyLogitsProcessor(float(sampling.repetition_penalty)))
+        result.append(RepetitionPenaltyLogitsProcessor(float(sampling.repetition_penalty)))
     if sampling.no_repeat_ngram_size:
-        found.append(NoRepeatNGramLogitsProcessor(sampling.no_repeat_ngram_size))
+        result.append(NoRepeatNGramLogitsProcessor(sampling.no_repeat_ngram_size))
     if sampling.suppress_tokens:
-        found.append(SuppressTokensLogitsProcessor(list(sampling.suppress_tokens), DEVICE))
-    return found
+        result.append(SuppressTokensLogitsProcessor(list(sampling.suppress_tokens), DEVICE))
+    return result
 
 
 def warpers(sampling: SamplingParams) -> LogitsProcessorList:
-    """Transformers' own, in the order in which `generate` has them; temperature above 0."""
-    found = LogitsProcessorList([TemperatureLogitsWarper(float(sampling.temperature))])
+    """Return transformers' logits warpers in the order of `generate`; the temperature must be above 0."""
+    result = LogitsProcessorList([TemperatureLogitsWarper(float(sampling.temperature))])
     if sampling.top_k:
-        found.append(TopKLogitsWarper(sampling.top_k))
+        result.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1:
-        found.append(TopPLogitsWarper(sampling.top_p))
+        result.append(TopPLogitsWarper(sampling.top_p))
     if sampling.min_p:
-        found.append(MinPLogitsWarper(sampling.min_p))
-    return found
+        result.append(MinPLogitsWarper(sampling.min_p))
+    return result
 
 
 @torch.no_grad()
 def reference_choice(
     model: nn.Module, ids: Sequence[int], sampling: SamplingParams, num_prompt_tokens: int | None = None
 ) -> int:
-    """The token that a stock model chooses after `ids`, everything recomputed; penalties of the answer by formula."""
+    """Return the token that a stock model chooses after `ids`, without a cache.
+
+    Frequency and presence penalties are subtracted directly.
+    """
     device = model.get_input_embeddings().weight.device
     scores = model(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[:, -1].float()
     scores = processors(sampling)(torch.tensor([ids], device=device), scores)
@@ -343,7 +350,7 @@ def reference_choice(
 def reference_answer(
     model: nn.Module, prompt: Sequence[int], sampling: SamplingParams, stop_ids: Iterable[int] = ()
 ) -> list[int]:
-    """The outside reference: an answer's ids, stop token included."""
+    """Return the token ids of an answer by the reference decoder, including the stop token."""
     ids, stops = list(prompt), set(stop_ids)
     while len(ids) < len(prompt) + sampling.max_new_tokens:
         ids.append(reference_choice(model, ids, sampling, len(prompt)))
@@ -354,7 +361,7 @@ def reference_answer(
 
 @dataclass(eq=False)
 class ScriptedDrafter(Drafter):
-    """Proposes the target's own choice, computed slowly, and errs at a known rate; wrong siblings branch off."""
+    """A drafter that proposes the target's own choice with an error rate, and random wrong siblings."""
 
     proposers = (Proposer("script", "Script", "Knows the answer and errs at a known rate."),)
 
@@ -365,7 +372,7 @@ class ScriptedDrafter(Drafter):
     _choices: dict = field(default_factory=dict)
 
     def choice(self, ids: list[int], sampling: SamplingParams) -> int:
-        """The target's choice after `ids`, computed once."""
+        """Return the target's choice after `ids`; it is computed once."""
         key = (sampling, *ids)
         if key not in self._choices:
             self._choices[key] = reference_choice(self.model, ids, sampling)
@@ -378,11 +385,15 @@ class ScriptedDrafter(Drafter):
 
 @dataclass
 class ScriptedSession(DraftSession):
-    """`known` are prompt and committed ids, root last."""
+    """A session of the scripted drafter.
+
+    Attributes:
+        token_ids: prompt and committed ids; the last one is the root.
+    """
 
     drafter: ScriptedDrafter
     sampling: SamplingParams
-    known: list[int]
+    token_ids: list[int]
     _future: list[int] = field(default_factory=list)
 
     def observe(self, committed: Committed) -> None:
@@ -390,41 +401,41 @@ class ScriptedSession(DraftSession):
         for token_id in committed.token_ids:
             if self._future and self._future.pop(0) != token_id:
                 self._future = []
-            self.known.append(token_id)
+            self.token_ids.append(token_id)
 
     def rewind(self, length: int) -> None:
-        self.known, self._future = self.known[:length], []
+        self.token_ids, self._future = self.token_ids[:length], []
 
     def propose(self, limits: TreeLimits) -> Proposal:
-        """A chain of the target's choices, some wrong, with wrong siblings in random places."""
+        """Return a chain of the target's choices, some of them wrong, with wrong siblings at random positions."""
         tree_config = limits.tree
         while len(self._future) < tree_config.depth:
-            self._future.append(self.drafter.choice(self.known + self._future, self.sampling))
-        random = torch.Generator().manual_seed(self.drafter.seed * 1000 + len(self.known))
+            self._future.append(self.drafter.choice(self.token_ids + self._future, self.sampling))
+        random = torch.Generator().manual_seed(self.drafter.seed * 1000 + len(self.token_ids))
         vocab_size = self.drafter.model.config.vocab_size
-        tokens, parents, depths, parent = [self.known[-1]], [-1], [0], 0
+        tokens, parents, depths, parent = [self.token_ids[-1]], [-1], [0], 0
         for depth in range(1, tree_config.depth + 1):
             wrong = float(torch.rand((), generator=random)) < self.drafter.error_rate
-            guess = (self._future[depth - 1] + wrong) % vocab_size
-            room = tree_config.nodes - len(tokens)
+            candidate = (self._future[depth - 1] + wrong) % vocab_size
+            num_free = tree_config.nodes - len(tokens)
             levels_below = tree_config.depth - depth
-            count = min(tree_config.width, max(room - levels_below, 1), room)
-            others = torch.randperm(vocab_size, generator=random).tolist()
-            siblings = [token for token in others if token not in (guess, self._future[depth - 1])][: count - 1]
-            place = int(torch.randint(0, count, (), generator=random)) if count else 0
-            siblings.insert(place, guess)
+            count = min(tree_config.width, max(num_free - levels_below, 1), num_free)
+            shuffled = torch.randperm(vocab_size, generator=random).tolist()
+            siblings = [token for token in shuffled if token not in (candidate, self._future[depth - 1])][: count - 1]
+            position = int(torch.randint(0, count, (), generator=random)) if count else 0
+            siblings.insert(position, candidate)
             for token in siblings[:count]:
                 tokens.append(token)
                 parents.append(parent)
                 depths.append(depth)
             if not count:
                 break
-            parent = len(tokens) - count + place
+            parent = len(tokens) - count + position
         return Proposal(tree_of(tokens, parents))
 
 
 def tree_of(token_ids: Sequence[int], parents: Sequence[int]) -> DraftTree:
-    """A tree with these tokens and parents and without any evidence, all of its first proposer."""
+    """Return a tree with these tokens and parents, without evidence; all nodes come from the first proposer."""
     count, depths = len(token_ids), [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
@@ -447,7 +458,7 @@ def tree_of(token_ids: Sequence[int], parents: Sequence[int]) -> DraftTree:
 
 
 def assert_drafting_took_part(steps: Sequence[Step]) -> None:
-    """Over steps pooled from several runs: more than 1.3 tokens a step, and candidates kept and refused in one step."""
+    """Check steps of several runs: over 1.3 tokens per step, and a step with accepted and rejected candidates."""
     drafted = [step for step in steps if len(step.nodes) > 1]
     assert drafted
     assert pooled_tau(drafted) > 1.3
@@ -455,7 +466,7 @@ def assert_drafting_took_part(steps: Sequence[Step]) -> None:
 
 
 def assert_is_a_tree(tree: DraftTree) -> None:
-    """Parents come before children, depths fit, siblings are distinct."""
+    """Check that parents come before children, depths are consistent and siblings are distinct."""
     tokens, parents, depths = tree.token_ids.tolist(), tree.parents.tolist(), tree.depths.tolist()
     assert parents[0] == -1 and depths[0] == 0
     for node in range(1, len(tokens)):
@@ -465,8 +476,8 @@ def assert_is_a_tree(tree: DraftTree) -> None:
     assert max(depths) <= tree.max_depth
 
 
-def pytest_apart(folder: Path, *options: str | Path, **variables: str) -> str:
-    """What the tests of a checkout say in a process of its own, one after another; fails where one of them does."""
+def run_pytest(folder: Path, *options: str | Path, **variables: str) -> str:
+    """Run pytest in a subprocess, without parallel workers, and return its output; fail if a test fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | variables
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
@@ -475,31 +486,35 @@ def pytest_apart(folder: Path, *options: str | Path, **variables: str) -> str:
 
 
 class PassRecorder:
-    """Keeps the logits of every target pass of a generator, so that those of accepted paths can be compared."""
+    """A recorder of the logits of every target pass of a generator."""
 
     def __init__(self, monkeypatch, target: TargetModel) -> None:
         self.passes: list[Tensor] = []
         score = target.score
 
-        def recorded(tree, cache):
+        def score_and_record(tree, cache):
             scores = score(tree, cache)
             self.passes.append(scores.logits.clone())
             return scores
 
-        monkeypatch.setattr(target, "score", recorded)
+        monkeypatch.setattr(target, "score", score_and_record)
 
-    def on_paths(self, steps: Sequence[Step]) -> Tensor:
-        """(committed tokens, vocabulary): the logits that every token after the first was chosen from; then forgets."""
+    def take_logits(self, steps: Sequence[Step]) -> Tensor:
+        """Return the logits from which the tokens after the first were chosen, and clear the record.
+
+        Returns:
+            (num_committed, vocab_size) logits.
+        """
         rows = [logits[[0, *step.accepted_path]] for logits, step in zip(self.passes, steps, strict=True)]
         self.passes.clear()
         return torch.cat(rows)
 
 
 def committed(ids: Tensor, features: Tensor) -> Committed:
-    """What a step committed, told to a session without a step."""
+    """Return the committed tokens of a step, for a session without a decoding loop."""
     return Committed(ids.tolist(), ids, features)
 
 
 def prompt_of(ids: Tensor, features: Tensor) -> Context:
-    """The beginning of an answer, told to a drafter without a target."""
+    """Return the prompt of an answer, for a drafter without a target."""
     return Context(ids.tolist(), ids, features)

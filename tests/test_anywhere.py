@@ -1,4 +1,4 @@
-"""Wherever a checkout lies: what reads and writes files is tested once more where paths have a space and an umlaut."""
+"""Tests that read and write files, repeated with a space and an umlaut in every path."""
 
 import shutil
 import subprocess
@@ -6,11 +6,11 @@ import subprocess
 import pytest
 
 from tests.faults import ROOT
-from tests.support import pytest_apart
+from tests.support import run_pytest
 
 
 def copy_to(folder):
-    """Copies the checkout as it is now, without what git ignores."""
+    """Copy the checkout in its current state, without files that git ignores."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -25,8 +25,8 @@ def copy_to(folder):
 
 @pytest.mark.rare
 def test_a_checkout_works_where_paths_have_a_space_and_an_umlaut(tmp_path):
-    """The checkout, its cache, and the folders that tests are given."""
+    """Use such paths for the checkout, its cache and temporary folders."""
     folder = tmp_path / "für alle"
     copy_to(folder / "jakiro")
     options = ("-m", "anywhere", "--basetemp", folder / "tests")
-    pytest_apart(folder / "jakiro", *options, JAKIRO_CACHE=str(folder / "cache"))
+    run_pytest(folder / "jakiro", *options, JAKIRO_CACHE=str(folder / "cache"))

@@ -1,4 +1,4 @@
-"""Settings are checked at the door, in one sentence that holds what came."""
+"""Validation of settings: each message contains the invalid value."""
 
 import json
 import math
@@ -39,15 +39,15 @@ OUT_OF_RANGE = {
         *(("temperature", value, "Temperature must be 0, which is greedy, or at least") for value in (9e-5, 1e-38)),
     ],
 )
-def test_a_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
+def test_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
     with pytest.raises(ValueError) as caught:
         (TreeConfig if sentence.startswith("Tree") else SamplingParams)(**{name: value})
     message = str(caught.value)
-    came = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
-    assert message.startswith(sentence) and message.endswith(f"you gave {came}.") and "\n" not in message
+    shown = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
+    assert message.startswith(sentence) and message.endswith(f"you gave {shown}.") and "\n" not in message
 
 
-def test_the_ends_of_every_range_are_allowed():
+def test_limits_of_every_range_are_allowed():
     SamplingParams(temperature=0, top_p=1, top_k=0, seed=0, max_new_tokens=1)
     SamplingParams(temperature=1e-4, top_p=1e-9)
     SamplingParams(temperature=2, top_p=1e-9, top_k=10**6, seed=2**63 - 1, max_new_tokens=10**6)
@@ -71,17 +71,17 @@ def test_the_ends_of_every_range_are_allowed():
         ("regex", "a" * 100_001, "A grammar has at most 100,000 characters; yours has 100,001."),
     ],
 )
-def test_a_grammar_that_is_none_is_refused_in_a_sentence(kind, source, sentence):
+def test_invalid_grammar_is_refused_in_one_sentence(kind, source, sentence):
     with pytest.raises(ValueError) as caught:
         Grammar(kind, source)
     assert str(caught.value) == sentence
 
 
-def test_settings_are_kept_as_plain_values_that_compare_and_hash():
-    asked = {"logit_bias": {7: 1, 3: -2.5}, "suppress_tokens": [9, 4, 9], "grammar": Grammar("choice", ["a", "b"])}
-    one, other = SamplingParams(**asked), SamplingParams(**asked | {"logit_bias": [(3, -2.5), (7, 1)]})
-    assert one == other and hash(one) == hash(other)
-    plain = one.to_dict()
+def test_equal_settings_compare_and_hash_equal():
+    values = {"logit_bias": {7: 1, 3: -2.5}, "suppress_tokens": [9, 4, 9], "grammar": Grammar("choice", ["a", "b"])}
+    first, second = SamplingParams(**values), SamplingParams(**values | {"logit_bias": [(3, -2.5), (7, 1)]})
+    assert first == second and hash(first) == hash(second)
+    plain = first.to_dict()
     assert json.loads(json.dumps(plain)) == plain
     assert plain["logit_bias"] == [[3, -2.5], [7, 1.0]] and plain["suppress_tokens"] == [4, 9]
     assert plain["grammar"] == {"kind": "choice", "source": ["a", "b"]}

@@ -1,7 +1,7 @@
-"""The default pair for real: the same text, the same bits, from prompts in our own set.
+"""Tests of the default pair: drafting returns the same text with the same bits, for prompts of our own set.
 
-Float32 is compared with stock transformers too. On processors bfloat16 is rare, and where they compute it in software
-only, its runs are shorter.
+Float32 is also compared with stock transformers. Tests of bfloat16 are rare on CPUs, and shorter on CPUs without
+bfloat16 instructions.
 """
 
 import json
@@ -39,23 +39,23 @@ SAMPLINGS = {
     "sampled": SamplingParams(temperature=1.0, seed=12),
 }
 TREE, SMALL_TREE = TreeConfig(width=8, depth=5, nodes=24), TreeConfig(width=4, depth=4, nodes=10)
-# Stock attention moves bfloat16 logits of this pair by up to 0.44
+# Stock attention changes bfloat16 logits of this pair by up to 0.44
 MOST_ROUNDED = 0.5
 BFLOAT16_IN_HARDWARE = DEVICE.type == "cuda" or any(
     getattr(torch.cpu, "get_capabilities", dict)().get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16")
 )
 
-# What catches faults of bfloat16 alone; a minute on two cores, also where they have it
+# Detects faults of bfloat16 only; takes a minute on two cores, even with bfloat16 instructions
 rare_on_processors = (lambda test: test) if DEVICE.type == "cuda" else pytest.mark.rare
 
 
 def loaded(dtype):
     generator = JakiroGenerator.from_pretrained(device=str(DEVICE), dtype=dtype)
     assert generator.head is not None, "the shipped head is missing"
-    # In float32 the file's own bits are read by compiled code alone, and without it a notice says so
+    # In float32 only compiled code reads the bits of the file; without it a notice reports the rounding
     rounded = dtype == "float32" and DEVICE.type == "cpu" and kernels.current() is kernels.TORCH
-    said = ["bfloat16" in notice for notice in generator.status["notices"]]
-    assert said == [True] * rounded, generator.status["notices"]
+    reports_rounding = ["bfloat16" in notice for notice in generator.status["notices"]]
+    assert reports_rounding == [True] * rounded, generator.status["notices"]
     return generator
 
 
@@ -70,32 +70,32 @@ def bfloat16():
 
 
 def assert_rounding_explains(place, plain, drafted, rows, sampling):
-    """Texts may part where their logits differ by rounding, and each has the token that its own logits choose.
+    """Check that a difference is due to rounding: each text has the token that its own logits choose.
 
     Args:
-        place: of the first token that differs.
-        rows: (2, vocab_size) the logits from which `plain` and `drafted` chose it.
+        place: index of the first token that differs.
+        rows: (2, vocab_size) logits from which `plain` and `drafted` chose it.
     """
-    assert place > 0, "both read the prompt in the same way"
-    moved = float((rows[0].float() - rows[1].float()).abs().max())
-    assert moved <= MOST_ROUNDED, f"token {place}: logits differ by {moved}, which is no rounding"
+    assert place > 0, "the first token differs, but both methods run the same prefill"
+    difference = float((rows[0].float() - rows[1].float()).abs().max())
+    assert difference <= MOST_ROUNDED, f"token {place}: logits differ by {difference}, more than by rounding"
     positions = torch.full((2,), plain.header.num_prompt_tokens + place, device=rows.device)
     chosen = choose(rows, sampling, KeyedNoise(sampling.seed), positions, prefix_length=rows.shape[1]).token_ids
-    found = [plain.token_ids[place], drafted.token_ids[place]]
-    assert found == chosen.tolist(), f"token {place}: the logits choose {chosen.tolist()}, the texts have {found}"
+    token_ids = [plain.token_ids[place], drafted.token_ids[place]]
+    assert token_ids == chosen.tolist(), f"token {place}: the logits choose {chosen.tolist()}, got {token_ids}"
 
 
 def compare(generator, prompts, length, tree, monkeypatch):
-    """Runs every prompt at every temperature by both methods; returns steps, plain answers and where texts part."""
+    """Run every prompt at every temperature with both methods; return steps, plain answers and divergences."""
     recorder = PassRecorder(monkeypatch, generator.target)
     steps, answers, divergences = [], {}, []
     for prompt in prompts:
         for name, sampling in SAMPLINGS.items():
             sampling = replace(sampling, max_new_tokens=length)
             plain = generator.run(prompt, sampling, method="autoregressive")
-            plain_logits = recorder.on_paths(plain.steps)
+            plain_logits = recorder.take_logits(plain.steps)
             jakiro = generator.run(prompt, sampling, tree=tree)
-            logits = recorder.on_paths(jakiro.steps)
+            logits = recorder.take_logits(jakiro.steps)
             steps += jakiro.steps
             answers[prompt, name] = plain.token_ids
             assert plain.header.bit_identical == jakiro.header.bit_identical == generator.target.bit_identical
@@ -114,7 +114,7 @@ def compare(generator, prompts, length, tree, monkeypatch):
 
 
 def stock_target(generator):
-    """transformers' own model of the same weights: the file's in float32, or those that were rounded to bfloat16."""
+    """Return transformers' own model with the same weights: those of the file, or those rounded to bfloat16."""
     if isinstance(generator.target.model, StoredModel):
         stock = stock_model(read_gguf_model(embedded_file()[1]), torch.float32)
         return stock, generator.tokenizer
@@ -125,7 +125,7 @@ def stock_target(generator):
     "prompts",
     [pytest.param(PROMPTS[:1], id="a prompt"), pytest.param(PROMPTS[1:], id="more prompts", marks=pytest.mark.rare)],
 )
-def test_float32_writes_plain_decoding_s_text_and_greedily_that_of_stock_transformers(prompts, float32, monkeypatch):
+def test_float32_answer_equals_plain_decoding_and_greedy_stock_transformers(prompts, float32, monkeypatch):
     steps, answers, divergences = compare(float32, prompts, 32, TREE, monkeypatch)
     assert not divergences
     assert_drafting_took_part(steps)
@@ -139,8 +139,8 @@ def test_float32_writes_plain_decoding_s_text_and_greedily_that_of_stock_transfo
         assert whole[0, ids.shape[1] :].tolist() == answers[prompt, "greedy"]
 
 
-@pytest.mark.skipif(DEVICE.type == "cuda", reason="passes on a GPU run with 64 rows or more, which round otherwise")
-def test_float32_rounds_each_row_alike_in_trees_of_any_size(float32):
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="passes on a GPU have 64 rows or more, which are rounded differently")
+def test_float32_rows_do_not_depend_on_the_tree_size(float32):
     target, tokens, prompt = float32.target, torch.tensor([1000, 2000]), torch.arange(40) + 100
     assert float32.status["bit_identical"]
     cache = target.new_cache(len(prompt) + 128)
@@ -158,31 +158,31 @@ def test_float32_rounds_each_row_alike_in_trees_of_any_size(float32):
 
 
 @rare_on_processors
-def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch):
+def test_bfloat16_answer_equals_plain_decoding(bfloat16, monkeypatch):
     prompts, length, tree = (PROMPTS, 32, TREE) if BFLOAT16_IN_HARDWARE else (PROMPTS[:2], 12, SMALL_TREE)
     steps, _, _ = compare(bfloat16, prompts, length, tree, monkeypatch)
     assert_drafting_took_part(steps)
 
 
 def method_of(head):
-    """The method that a head is trained for."""
+    """Return the method that a head is trained for."""
     trained = [method for method in METHODS.values() if method.trains is not None]
     return next(method for method in trained if method.needs.head[0] == head.config.kind)
 
 
-def test_every_shipped_head_writes_the_target_s_text(float32):
-    """The other heads of the default target, on the same weights; what the default head writes is compared above."""
-    others = [
+def test_every_shipped_head_returns_the_text_of_the_target(float32):
+    """Test the other heads of the default target on the same weights; the default head is tested above."""
+    names = [
         name
         for name in registry.head_names()
         if name != registry.DEFAULT_HEAD and name.startswith(registry.DEFAULT_TARGET)
     ]
-    others = [name for name in others if registry.config_of(name).kind in KINDS]
-    assert "smollm2-135m-instruct-summed" in others
+    names = [name for name in names if registry.config_of(name).kind in KINDS]
+    assert "smollm2-135m-instruct-summed" in names
     target = float32.target
     samplings = [replace(SAMPLINGS[name], max_new_tokens=16) for name in ("greedy", "sampled")]
     plain = [float32.run(PROMPTS[1], sampling, method="autoregressive").token_ids for sampling in samplings]
-    for name in others:
+    for name in names:
         pair = registry.resolve(None, name)
         assert pair.target_name == registry.DEFAULT_TARGET
         head = load_head(pair.head_path, DEVICE, torch.float32)
@@ -201,7 +201,7 @@ def test_every_shipped_head_writes_the_target_s_text(float32):
         assert {"expert_0", "expert_1"} <= proposers or head.num_experts != 2
 
 
-def test_an_answer_ends_with_the_model_s_own_end_of_turn(float32):
+def test_answer_ends_with_the_end_of_turn_token_of_the_model(float32):
     trace = float32.run("Reply with the single word: yes", SamplingParams(max_new_tokens=200), tree=TREE)
     assert trace.end_reason == "eos"
     assert trace.token_ids[-1] == float32.tokenizer.convert_tokens_to_ids("<|im_end|>")

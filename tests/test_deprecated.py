@@ -29,7 +29,7 @@ assert METHODS is jakiro.drafters.registry.METHODS
 """
 
 
-def test_old_paths_give_the_same_modules_and_warn_at_the_import_that_uses_them():
+def test_old_import_paths_return_the_same_modules_and_warn_the_caller():
     paths = "".join(f"import {old}, {new}; assert {old} is {new}\n" for old, new in PATHS.items())
     run = subprocess.run([sys.executable, "-c", OLD_CODE + paths], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

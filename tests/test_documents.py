@@ -1,4 +1,4 @@
-"""The documents: links lead somewhere, and labels and commands that they quote exist."""
+"""Links in documents are valid, and the commands and options that they name exist."""
 
 import functools
 import re
@@ -20,13 +20,13 @@ FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 
 
 def anchors(path):
-    """The anchors that GitHub gives the headings of a page."""
+    """Return the anchors that GitHub creates for the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", FENCED.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_to_files_and_headings_that_there_are(document):
+def test_links_point_to_existing_files_and_headings(document):
     text = FENCED.sub("", document.read_text(encoding="utf-8"))
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         name, _, anchor = link.partition("#")
@@ -39,22 +39,22 @@ def test_links_lead_to_files_and_headings_that_there_are(document):
 
 @functools.cache
 def options_of(name):
-    """The options of a command."""
+    """Return the options of a command."""
     lazy = name in main.LAZY_COMMANDS
-    found = main.import_command(name) if lazy else typer.main.get_command(commands).commands[name]
-    return {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    command = main.import_command(name) if lazy else typer.main.get_command(commands).commands[name]
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
-# The changelog also names what is gone
+# The changelog also names commands that were removed
 @pytest.mark.parametrize(
     "document",
     [path for path in DOCUMENTS if path.name != "CHANGELOG.md"],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_commands_and_options_that_documents_name_exist(document):
-    known = typer.main.get_command(commands).commands
+    existing = typer.main.get_command(commands).commands
     text = document.read_text(encoding="utf-8").replace("\\\n", " ")
     for name, rest in re.findall(r"(?:python -m jakiro |`)([a-z]+)\b([^`\n#]*)", text):
-        if name in known:
+        if name in existing:
             assert not set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - options_of(name), f"{name}{rest}"
-    assert not set(re.findall(r"python -m jakiro ([a-z]+)", text)) - set(known)
+    assert not set(re.findall(r"python -m jakiro ([a-z]+)", text)) - set(existing)

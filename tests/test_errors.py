@@ -1,4 +1,4 @@
-"""Bad requests get one clear sentence that holds what came and what was expected; the next request works."""
+"""Invalid requests raise one sentence with the value and what is expected; the next request works."""
 
 import copy
 import json
@@ -47,9 +47,7 @@ EMPTY = ["The prompt is empty; give it some text."]
     ],
 )
 @pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
-def test_a_question_that_is_none_or_too_long_is_refused_and_the_next_one_is_answered(
-    generator, expected, messages, parts, method
-):
+def test_empty_or_long_prompt_is_refused_and_the_next_request_works(generator, expected, messages, parts, method):
     assert_refused(lambda: generator.run(messages, SAMPLING, method=method), *parts)
     assert generator.run(QUESTION, SAMPLING, method=method, tree=TREE).token_ids == expected
 
@@ -67,11 +65,11 @@ def test_a_question_that_is_none_or_too_long_is_refused_and_the_next_one_is_answ
     ],
     ids=str,
 )
-def test_unknown_names_are_refused_with_the_known_ones(arguments, parts):
+def test_unknown_name_is_refused_with_the_known_names(arguments, parts):
     assert_refused(lambda: JakiroGenerator.from_pretrained(**arguments), *parts)
 
 
-def test_a_folder_of_a_target_loads_with_its_head_and_refuses_another_targets(tmp_path, expected):
+def test_target_folder_loads_its_head_and_refuses_heads_of_other_targets(tmp_path, expected):
     folder = save_pair(tmp_path)
     target, good = str(folder / "target"), folder / "head"
 
@@ -91,7 +89,7 @@ def test_a_folder_of_a_target_loads_with_its_head_and_refuses_another_targets(tm
     assert plain.run(QUESTION, SAMPLING, method="autoregressive").token_ids == expected
 
 
-def test_a_tokenizer_larger_than_its_model_is_told_at_load_and_such_prompts_are_refused(tmp_path):
+def test_tokens_that_the_model_lacks_are_reported_at_load_and_refused_in_prompts(tmp_path):
     tokenizer = copy.deepcopy(byte_tokenizer())
     tokenizer.add_tokens(["<new>"], special_tokens=False)
     tiny_model().save_pretrained(tmp_path)
@@ -104,30 +102,28 @@ def test_a_tokenizer_larger_than_its_model_is_told_at_load_and_such_prompts_are_
     assert generator.run("What is new here?", SamplingParams(max_new_tokens=2), "autoregressive").token_ids
 
 
-def test_what_a_target_s_makers_ask_for_is_shown_and_can_be_taken_and_what_is_not_supported_is_named(
-    tmp_path, monkeypatch
-):
+def test_recommended_settings_are_reported_and_unsupported_ones_are_named(tmp_path, monkeypatch):
     tiny_model().save_pretrained(tmp_path)
-    asked = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1}
-    written = asked | {"do_sample": True, "typical_p": 0.9, "min_p": 7}
+    recommended = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1}
+    written = recommended | {"do_sample": True, "typical_p": 0.9, "min_p": 7}
     (tmp_path / "generation_config.json").write_text(json.dumps(written), encoding="utf-8")
     byte_tokenizer().save_pretrained(tmp_path)
     generator = JakiroGenerator.from_pretrained(str(tmp_path), "none", device="cpu", dtype="float32")
-    assert generator.status["makers_settings"] == asked
-    told = " ".join(generator.notices)
-    assert "makers ask for temperature 0.7, top_p 0.8, top_k 20, repetition_penalty 1.1; what you set counts" in told
-    assert "generation_config.json asks for typical_p 0.9; none of this is applied." in told
-    taken = SamplingParams(top_k=5, seed=3).with_makers(asked)
-    assert taken == SamplingParams(0.7, 0.8, 5, 3, repetition_penalty=1.1)
+    assert generator.status["makers_settings"] == recommended
+    notices = " ".join(generator.notices)
+    assert "makers ask for temperature 0.7, top_p 0.8, top_k 20, repetition_penalty 1.1; what you set counts" in notices
+    assert "generation_config.json asks for typical_p 0.9; none of this is applied." in notices
+    sampling = SamplingParams(top_k=5, seed=3).with_makers(recommended)
+    assert sampling == SamplingParams(0.7, 0.8, 5, 3, repetition_penalty=1.1)
     (tmp_path / "generation_config.json").write_text("{}", encoding="utf-8")
-    known = registry.Entry(str(tmp_path), None, makers_settings={"top_k": 7})
-    monkeypatch.setitem(registry.ENTRIES, "known-here", known)
+    entry = registry.Entry(str(tmp_path), None, makers_settings={"top_k": 7})
+    monkeypatch.setitem(registry.ENTRIES, "known-here", entry)
     generator = JakiroGenerator.from_pretrained("known-here", "none", device="cpu", dtype="float32")
     assert generator.status["makers_settings"] == {"top_k": 7} and "ask for top_k 7" in " ".join(generator.notices)
     assert unapplied(tiny_model().generation_config) == [] and tiny_target().makers_settings == {}
 
 
-def test_numbers_too_large_for_float16_are_no_fault_of_the_model():
+def test_float16_overflow_is_refused_with_other_dtypes():
     model = tiny_model(dtype=torch.float16)
     model.model.layers[0].mlp.down_proj.weight.fill_(60000.0)
     model.model.layers[0].mlp.up_proj.weight.fill_(60000.0)
@@ -161,7 +157,7 @@ library.start_build()
 compiling.wait()
 alike = lambda: library.library() is None
 """
-# What each ends with
+# Appended to both programs
 IN_A_CHILD = """
 import os, signal
 child = os.fork()
@@ -174,7 +170,7 @@ print(os.waitpid(child, 0)[1])
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("code", [FORKED, FORKED_WHILE_COMPILING], ids=["after an answer", "while a thread compiles"])
-def test_a_forked_process_answers_alike(code):
+def test_forked_process_returns_the_same_answer(code):
     command = [sys.executable, "-c", code + IN_A_CHILD]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:

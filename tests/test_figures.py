@@ -73,8 +73,8 @@ def test_a_figure_uses_the_colours_of_its_scheme(opening, dark):
 def test_a_tree_has_every_node_once_and_says_why_it_was_rejected(large):
     step = max(large.steps, key=lambda step: len(step.nodes))
     figure = figures.draft_tree(step, large.header.proposers)
-    drawn = [text for trace in figure.data if trace.mode != "lines" for text in trace.hovertext]
-    assert len(drawn) == len(step.nodes) > 20
+    hover_texts = [text for trace in figure.data if trace.mode != "lines" for text in trace.hovertext]
+    assert len(hover_texts) == len(step.nodes) > 20
     places = {(x, y) for trace in figure.data if trace.mode != "lines" for x, y in zip(trace.x, trace.y, strict=True)}
     assert len(places) == len(step.nodes)
     outcomes = [figures.outcome_of(step, index) for index in range(len(step.nodes))]
@@ -88,7 +88,7 @@ def test_a_tree_has_every_node_once_and_says_why_it_was_rejected(large):
     assert {trace.name for trace in figure.data} >= {"accepted path", "root", "Expert 1", "Expert 2"}
 
 
-def test_a_rule_that_forbids_a_token_is_the_reason(large):
+def test_logits_processor_that_forbids_a_token_is_the_reason(large):
     step, index = next(
         (step, index)
         for step in large.steps
@@ -100,7 +100,7 @@ def test_a_rule_that_forbids_a_token_is_the_reason(large):
     assert figures.outcome_of(replace(step, nodes=tuple(nodes)), index) == "rejected: forbidden by grammar"
 
 
-def test_text_of_a_model_is_no_markup(large):
+def test_text_of_a_model_is_escaped(large):
     step = large.steps[0]
     nodes = [replace(node, piece=b"<b>x</b>") for node in step.nodes]
     figure = figures.draft_tree(replace(step, nodes=tuple(nodes)))
@@ -109,12 +109,12 @@ def test_text_of_a_model_is_no_markup(large):
 
 def test_bars_add_up_to_tau_and_to_the_accepted_nodes(opening):
     trace = opening["jakiro"]
-    accepted, own = figures.accepted_per_step(trace).data
-    assert (sum(accepted.y) + sum(own.y)) / len(trace.steps) == pytest.approx(pooled_tau(trace.steps))
-    proposed, kept = figures.experts(trace).data
+    accepted, bonus = figures.accepted_per_step(trace).data
+    assert (sum(accepted.y) + sum(bonus.y)) / len(trace.steps) == pytest.approx(pooled_tau(trace.steps))
+    proposed, accepted_by_expert = figures.experts(trace).data
     assert sum(map(int, proposed.text)) == sum(len(step.nodes) - 1 for step in trace.steps)
-    assert sum(map(int, kept.text)) == sum(accepted.y)
-    assert sum(kept.y) == pytest.approx(1)
+    assert sum(map(int, accepted_by_expert.text)) == sum(accepted.y)
+    assert sum(accepted_by_expert.y) == pytest.approx(1)
 
 
 def test_depths_are_pooled_as_in_the_library(opening):
@@ -122,7 +122,7 @@ def test_depths_are_pooled_as_in_the_library(opening):
 
     (line,) = figures.acceptance_by_depth({"Jakiro": opening["jakiro"]}).data
     counts = acceptance_by_depth(opening["jakiro"].steps)
-    assert list(line.y) == [kept / tested for kept, tested in counts] and list(line.x) == [1, 2, 3]
+    assert list(line.y) == [accepted / tested for accepted, tested in counts] and list(line.x) == [1, 2, 3]
 
 
 def test_a_benchmark_has_its_speedups_and_intervals():
@@ -188,7 +188,7 @@ def test_a_tree_of_60_nodes_has_a_row_for_each_leaf_below_its_legend(large):
     assert figure.layout.legend.y == 1 and figure.layout.title.yref == "container"
 
 
-def test_a_trace_shows_itself_shortly_and_is_saved_and_loaded(opening, tmp_path):
+def test_trace_has_a_short_representation_and_can_be_saved_and_loaded(opening, tmp_path):
     trace = opening["jakiro"]
     assert len(repr(trace)) < 120 and len(repr(trace.steps[0])) < 160
     assert f"{len(trace.token_ids)} tokens, {len(trace.steps)} steps" in repr(trace)
@@ -292,14 +292,14 @@ def test_static_pictures_are_written(form, plot, tmp_path):
         assert written[:4] == b"<svg" and b'width="480"' in written
 
 
-def test_the_packages_of_the_card_are_installed_with_it_and_used():
-    """The founding card names torch, transformers, gradio, plotly and accelerate."""
+def test_required_packages_are_pinned_and_imported():
+    """The project must use torch, transformers, gradio, plotly and accelerate."""
     pinned = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     sources = "\n".join(
         p.read_text(encoding="utf-8") for folder in ("jakiro", "app") for p in (ROOT / folder).rglob("*.py")
     )
     for package in ("torch", "transformers", "gradio", "plotly", "accelerate"):
         assert re.search(rf"^{package}==", pinned, re.MULTILINE), package
-        # Only transformers imports accelerate so far, for models that are spread over devices
+        # Only transformers imports accelerate so far, for models on several devices
         if package != "accelerate":
             assert re.search(rf"^\s*(from|import) {package}\b", sources, re.MULTILINE), package

@@ -1,4 +1,4 @@
-"""The loop: what a stream hands out, where an answer ends, and that ids, text and metrics end together."""
+"""The decoding loop: steps of a stream, end reasons, and consistency of ids, text and metrics."""
 
 import copy
 from dataclasses import replace
@@ -21,23 +21,23 @@ from tests.support import (
 QUESTION = "Why is the sky blue?"
 LENGTH = 18
 SAMPLINGS = [
-    replace(each, max_new_tokens=LENGTH)
-    for each in (SamplingParams(), SamplingParams(1.0, seed=6), SamplingParams(0.8, top_p=0.9, seed=7))
+    replace(sampling, max_new_tokens=LENGTH)
+    for sampling in (SamplingParams(), SamplingParams(1.0, seed=6), SamplingParams(0.8, top_p=0.9, seed=7))
 ]
 
 
 def assert_consistent(trace, generator):
-    """Whatever the trace says about its text and its tokens follows from its steps."""
+    """Check that the text and the tokens of a trace follow from its steps."""
     token_ids = trace.token_ids
     assert trace.text == generator.token_text.decode(token_ids)
     if trace.steps:
         assert "".join(step.text for step in trace.steps) == trace.text
     else:
         assert trace.header.first_text == trace.text
-    known = [trace.header.first_token_id]
+    expected_ids = [trace.header.first_token_id]
     for index, step in enumerate(trace.steps):
         assert step.index == index
-        assert step.nodes[0].token_id == known[-1] and step.nodes[0].proposer == "root"
+        assert step.nodes[0].token_id == expected_ids[-1] and step.nodes[0].proposer == "root"
         uncut = (*(step.nodes[node].token_id for node in step.accepted_path), step.bonus_token_id)
         assert step.committed_ids == uncut[: len(step.committed_ids)]
         assert step.committed_ids == uncut or index == len(trace.steps) - 1
@@ -45,8 +45,8 @@ def assert_consistent(trace, generator):
         assert [step.nodes[node].target_choice for node in path] == list(uncut)
         assert step.plan.nodes == len(step.nodes) and step.plan.levels == max(node.depth for node in step.nodes)
         assert min(step.draft_ms, step.verify_ms, step.other_ms) >= 0
-        known += step.committed_ids
-    assert token_ids == known
+        expected_ids += step.committed_ids
+    assert token_ids == expected_ids
     assert trace.decode_seconds == pytest.approx(sum(step.total_ms for step in trace.steps) / 1000)
     assert Trace.from_json(trace.to_json()) == trace
 
@@ -70,7 +70,7 @@ def test_the_token_limit_cuts_ids_text_and_metrics_together_inside_a_block(scrip
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled", "nucleus"])
-def test_a_stop_token_ends_the_answer_with_itself_wherever_in_a_block_it_comes(scripted, monkeypatch, sampling):
+def test_stop_token_ends_the_answer_at_any_position_in_a_block(scripted, monkeypatch, sampling):
     whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling), 0
     for index, token_id in enumerate(whole):
         monkeypatch.setattr(scripted.target, "stop_ids", frozenset({token_id}))
@@ -86,33 +86,33 @@ def test_a_stop_token_ends_the_answer_with_itself_wherever_in_a_block_it_comes(s
 
 @pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
 def test_an_answer_that_ends_with_the_prefill_has_no_steps(scripted, monkeypatch, method):
-    one = scripted.run(QUESTION, SamplingParams(max_new_tokens=1), method=method)
-    assert (one.steps, one.end_reason, len(one.token_ids)) == ([], "length", 1)
-    assert one.tau is None and one.tokens_per_second is None and one.decode_seconds == 0
-    assert_consistent(one, scripted)
-    monkeypatch.setattr(scripted.target, "stop_ids", frozenset(one.token_ids))
+    first = scripted.run(QUESTION, SamplingParams(max_new_tokens=1), method=method)
+    assert (first.steps, first.end_reason, len(first.token_ids)) == ([], "length", 1)
+    assert first.tau is None and first.tokens_per_second is None and first.decode_seconds == 0
+    assert_consistent(first, scripted)
+    monkeypatch.setattr(scripted.target, "stop_ids", frozenset(first.token_ids))
     stopped = scripted.stream(QUESTION, SamplingParams(max_new_tokens=9), method=method)
     assert stopped.finished and list(stopped) == []
-    assert (stopped.trace.end_reason, stopped.trace.token_ids) == ("eos", one.token_ids)
+    assert (stopped.trace.end_reason, stopped.trace.token_ids) == ("eos", first.token_ids)
     assert_consistent(stopped.trace, scripted)
 
 
 @pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
-@pytest.mark.parametrize("room", [0, 1, 2, 7])
-def test_the_context_ends_an_answer_that_the_token_limit_would_not(scripted, method, room):
+@pytest.mark.parametrize("num_free", [0, 1, 2, 7])
+def test_context_length_ends_an_answer_before_the_token_limit(scripted, method, num_free):
     overhead = len(prompt_ids("x")) - 1
-    question = "a" * (256 - overhead - room)
+    question = "a" * (256 - overhead - num_free)
     prompt = prompt_ids(question)
-    assert len(prompt) == 256 - room
+    assert len(prompt) == 256 - num_free
     trace = scripted.run(question, SamplingParams(max_new_tokens=40), method=method, tree=TREE)
     assert trace.end_reason == "context"
-    assert trace.token_ids == reference_answer(tiny_model(), prompt, SamplingParams(max_new_tokens=room + 1))
+    assert trace.token_ids == reference_answer(tiny_model(), prompt, SamplingParams(max_new_tokens=num_free + 1))
     assert_consistent(trace, scripted)
-    exact = scripted.run(question, SamplingParams(max_new_tokens=room + 1), method=method, tree=TREE)
+    exact = scripted.run(question, SamplingParams(max_new_tokens=num_free + 1), method=method, tree=TREE)
     assert (exact.end_reason, exact.token_ids) == ("length", trace.token_ids)
 
 
-def test_closing_a_stream_stops_it_and_keeps_what_was_decoded(scripted):
+def test_closing_a_stream_stops_it_and_keeps_the_decoded_tokens(scripted):
     whole = scripted.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
     stream = scripted.stream(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
     seen = [next(stream), next(stream)]
@@ -127,7 +127,7 @@ def test_closing_a_stream_stops_it_and_keeps_what_was_decoded(scripted):
     assert done.trace.end_reason == "length"
 
 
-def test_the_header_says_what_ran(generator):
+def test_header_describes_the_run(generator):
     sampling, messages = SamplingParams(0.5, 0.9, 7, 11, 5), [{"role": "user", "content": QUESTION}]
     before = copy.deepcopy(messages)
     header = generator.run(messages, sampling, tree=TREE).header
@@ -147,21 +147,21 @@ def test_the_header_says_what_ran(generator):
     assert plain.first_token_id == header.first_token_id
 
 
-def test_a_step_teaches_the_sizes_what_its_own_tree_brought_and_nothing_where_the_tree_was_another(monkeypatch):
+def test_tree_budget_learns_accepted_counts_of_planned_trees_only(monkeypatch):
     learned, update = [], TreeBudget.update
 
-    def noted(self, plan, accepted, *rest):
+    def record_update(self, plan, accepted, *rest):
         learned.append(accepted)
         update(self, plan, accepted, *rest)
 
-    monkeypatch.setattr(TreeBudget, "update", noted)
+    monkeypatch.setattr(TreeBudget, "update", record_update)
     generator = tiny_generator("decoupled")
     generator.profile = DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 0.1), (8, 0.8)))
     tree = TreeConfig(width=4, depth=6, nodes=24, policy="auto")
     text = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
     trace = generator.run(text, SamplingParams(max_new_tokens=40), WITH_COPIES.name, tree)
     assert any(step.plan.why.startswith("Copied") for step in trace.steps)
-    # A plan without expectations is another tree's than the planned one
+    # A plan without expectations belongs to a tree that was not planned
     planned = [step.plan.expected_tokens is not None for step in trace.steps]
     assert set(planned) == {False, True}
     for step, as_planned, accepted in zip(trace.steps, planned, learned, strict=True):

@@ -1,7 +1,7 @@
-"""The promise under each instruction set that this processor has: rows round alike, weights and texts do not change.
+"""Exact numerics with every instruction set of this CPU: rows, weights and texts do not change.
 
-What torch, its libraries and the C compiler take from a processor can be held down by variables and flags, so the tests
-of linear layers, compiled code, numerics and losslessness run here once more for each, in processes of their own.
+Environment variables and flags limit the instructions of torch, its libraries and the C compiler. The tests of linear
+layers, compiled code, numerics and losslessness run in a subprocess for each instruction set.
 """
 
 import platform
@@ -13,18 +13,18 @@ import pytest
 from jakiro.backends.native import building
 from jakiro.backends.native.library import library, unavailable_reason
 from jakiro.system import processor_features
-from tests.support import DEVICE, pytest_apart
+from tests.support import DEVICE, run_pytest
 
 pytestmark = [
     pytest.mark.rare,
     pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason=f"{platform.machine()} is not x86-64"),
-    pytest.mark.skipif(DEVICE.type == "cuda", reason="about processors, and the suite is on a GPU"),
+    pytest.mark.skipif(DEVICE.type == "cuda", reason="tests of CPUs, and the suite runs on a GPU"),
 ]
 
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """What holds torch (`aten`), oneDNN, FBGEMM and compiled code (`march`) to it, and what a processor has to know."""
+    """Limits for torch (`aten`), oneDNN, FBGEMM and compiled code (`march`), and the required CPU features."""
 
     aten: str
     onednn: str
@@ -33,7 +33,7 @@ class InstructionSet:
     needs: tuple[str, ...] = ()
 
 
-# FBGEMM has nothing below AVX2; where the processor has less, torch does not use it
+# FBGEMM has no limit below AVX2; torch does not use it on older CPUs
 SETS = {
     "sse2": InstructionSet("default", "SSE41", "AVX2", "x86-64"),
     "avx2": InstructionSet("avx2", "AVX2", "AVX2", "x86-64-v3", ("avx2", "fma", "f16c")),
@@ -41,9 +41,9 @@ SETS = {
         "avx512", "AVX512_CORE", "AVX512", "x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
     ),
 }
-KNOWN = set(processor_features().split())
-# The whole suite runs with the best set anyway; here it runs without compiled code only
-BEST = [name for name, instructions in SETS.items() if set(instructions.needs) <= KNOWN][-1:]
+FEATURES = set(processor_features().split())
+# The whole suite already runs with the best set and compiled code
+BEST = [name for name, instructions in SETS.items() if set(instructions.needs) <= FEATURES][-1:]
 CASES = [(name, compiled) for name in SETS for compiled in (True, False) if not (compiled and [name] == BEST)]
 
 
@@ -54,18 +54,18 @@ TESTS = (
     "test_numerics.py",
     "test_lossless.py::test_jakiro_with_a_head_equals_plain_decoding[decoupled]",
     "test_lossless.py::test_jakiro_with_a_scripted_drafter_equals_plain_decoding_and_drafting_takes_part",
-    "test_default_pair.py::test_float32_rounds_each_row_alike_in_trees_of_any_size",
+    "test_default_pair.py::test_float32_rows_do_not_depend_on_the_tree_size",
 )
-# They build anew, or take long to say what shorter ones say
-LEFT_OUT = "not (there_is_a_reason or takes_over)"
+# These compile again, or are long versions of other tests
+LEFT_OUT = "not (reason_is_given or second_compiler)"
 
 
 @pytest.mark.parametrize(
-    ("name", "compiled"), CASES, ids=lambda each: {True: "compiled", False: "torch"}.get(each, each)
+    ("name", "compiled"), CASES, ids=lambda case: {True: "compiled", False: "torch"}.get(case, case)
 )
-def test_exact_is_exact_with(name, compiled, pytestconfig):
+def test_exact_numerics_hold_with_instruction_set(name, compiled, pytestconfig):
     instructions = SETS[name]
-    missing = set(instructions.needs) - KNOWN
+    missing = set(instructions.needs) - FEATURES
     if missing:
         pytest.skip(f"this processor has no {', '.join(sorted(missing))}")
     if compiled and library() is None:
@@ -80,6 +80,6 @@ def test_exact_is_exact_with(name, compiled, pytestconfig):
         compiler = [*next(building.compilers()), f"-march={instructions.march}"]
         building.built(compiler)
         variables["CC"] = " ".join(compiler)
-    found = {path.name: path for path in (pytestconfig.rootpath / "tests").rglob("test_*.py")}
-    tests = [f"{found[file]}{rest}" for file, rest in (re.fullmatch(r"(\w+\.py)(.*)", each).groups() for each in TESTS)]
-    pytest_apart(pytestconfig.rootpath, "-k", LEFT_OUT, *tests, **variables)
+    paths = {path.name: path for path in (pytestconfig.rootpath / "tests").rglob("test_*.py")}
+    tests = [f"{paths[file]}{rest}" for file, rest in (re.fullmatch(r"(\w+\.py)(.*)", test).groups() for test in TESTS)]
+    run_pytest(pytestconfig.rootpath, "-k", LEFT_OUT, *tests, **variables)

@@ -1,4 +1,4 @@
-"""The exercise sheet runs as it stands and with its solutions; a wrong solution is noticed; its quiz is the page's."""
+"""The exercise sheet runs without and with solutions and detects wrong ones; its quiz is that of the page."""
 
 import ast
 import json
@@ -13,7 +13,7 @@ from jakiro.system import assets_folder
 DOCS = assets_folder().parent / "docs"
 EXERCISES, FIGURES = 6, 4
 PLOTLY = "application/vnd.plotly.v1+json"
-# Each breaks one rule, and the sheet must say so
+# Each solution breaks one rule, which the sheet must detect
 WRONG = {
     "accepted": """def accepted(nodes):
     return [i for i, node in enumerate(nodes) if i and nodes[node.parent].target_choice == node.token_id]""",
@@ -31,14 +31,14 @@ WRONG = {
 
 
 def solutions() -> dict[str, str]:
-    """The functions of the solutions by their names."""
+    """Return the source of each solution by function name."""
     text = (DOCS / "lesson_solutions.py").read_text(encoding="utf-8")
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     return {node.name: ast.get_source_segment(text, node) for node in functions}
 
 
 def outputs_of(answers: dict[str, str], with_model: bool = False) -> list[dict]:
-    """Run the sheet with `answers` in place of its functions and return what its cells output."""
+    """Run the sheet with these functions and return the outputs of its cells."""
     notebook = nbformat.read(DOCS / "lesson.ipynb", as_version=4)
     cells = notebook.cells if with_model else notebook.cells[:-3]
     for cell in cells:
@@ -50,36 +50,40 @@ def outputs_of(answers: dict[str, str], with_model: bool = False) -> list[dict]:
     return [output for cell in done.cells for output in cell.get("outputs", ())]
 
 
-def said(answers: dict[str, str], with_model: bool = False) -> str:
-    """Return the text that the sheet prints."""
-    return "".join(output.get("text", "") for output in outputs_of(answers, with_model))
+def text_of(outputs: list[dict]) -> str:
+    return "".join(output.get("text", "") for output in outputs)
 
 
-def test_the_sheet_runs_as_it_is_shows_its_figures_and_names_what_is_open():
+def run_sheet(answers: dict[str, str], with_model: bool = False) -> str:
+    """Run the sheet with these functions and return the text that it prints."""
+    return text_of(outputs_of(answers, with_model))
+
+
+def test_unchanged_sheet_lists_open_exercises_and_shows_figures():
     outputs = outputs_of({})
-    assert "".join(output.get("text", "") for output in outputs).count(": open") == EXERCISES
-    shown = [data for output in outputs if (data := output.get("data", {}).get(PLOTLY))]
-    assert len(shown) == FIGURES and all(figure["data"] for figure in shown)
+    assert text_of(outputs).count(": open") == EXERCISES
+    figures = [data for output in outputs if (data := output.get("data", {}).get(PLOTLY))]
+    assert len(figures) == FIGURES and all(figure["data"] for figure in figures)
 
 
 def test_every_solution_is_right():
-    text = said(solutions())
+    text = run_sheet(solutions())
     assert text.count(": right") == EXERCISES, text
 
 
 @pytest.mark.rare
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_solution_is_noticed(name):
-    text = said(solutions() | {name: WRONG[name]})
+def test_wrong_solution_is_detected(name):
+    text = run_sheet(solutions() | {name: WRONG[name]})
     assert text.count(": not yet") == 1 and text.count(": right") == EXERCISES - 1, text
 
 
 @pytest.mark.rare
 def test_the_last_section_runs_on_the_default_pair():
-    assert "times as fast" in said({}, with_model=True).rpartition("Exercise 6")[2]
+    assert "times as fast" in run_sheet({}, with_model=True).rpartition("Exercise 6")[2]
 
 
-def test_the_quiz_beside_it_is_the_page_s():
+def test_quiz_equals_that_of_the_page():
     quiz = json.loads((DOCS / "lesson_quiz.json").read_text(encoding="utf-8"))
     assert quiz == [
         {

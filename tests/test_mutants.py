@@ -1,30 +1,30 @@
-"""The list of faults fits the code as it is; whether each is noticed, `make mutants` says."""
+"""The list of faults matches the code; `make mutants` checks that each fault is detected."""
 
 import ast
 
 import pytest
 
 from tests.faults import FAULTS, ROOT
-from tests.mutants import body_of, found
+from tests.mutants import body_of, find_place
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_the_place_of_each_fault_is_found_by_its_name(fault):
+def test_place_of_each_fault_exists(fault):
     if isinstance(fault.wrong, str):
         text, start, end = body_of(fault)
         assert text[start:end].strip() != fault.wrong
     else:
-        right = found(fault)[2]
+        right = find_place(fault)[2]
         assert fault.wrong(right) != right
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_make_test_runs_what_notices_it(fault):
-    """Where a mark is for some cases of a test only, the others run."""
+def test_make_test_runs_the_test_of_each_fault(fault):
+    """A mark on some cases of a test is allowed, because its other cases run."""
     file, _, name = fault.test.partition("::")
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    named = [each for each in ast.walk(tree) if name and getattr(each, "name", "") == name]
+    named = [node for node in ast.walk(tree) if name and getattr(node, "name", "") == name]
     assert named or not name
-    whole = [each.value for each in tree.body if isinstance(each, ast.Assign) and "pytestmark" in ast.dump(each)]
-    marks = [*whole, *(mark for each in named for mark in each.decorator_list)]
-    assert not any(ast.unparse(each) == "pytest.mark.rare" for mark in marks for each in ast.walk(mark))
+    whole = [node.value for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.dump(node)]
+    marks = [*whole, *(mark for node in named for mark in node.decorator_list)]
+    assert not any(ast.unparse(node) == "pytest.mark.rare" for mark in marks for node in ast.walk(mark))

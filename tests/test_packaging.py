@@ -1,4 +1,4 @@
-"""What ships: pins, front matter, package data, and nothing that belongs to one machine."""
+"""Packaging: pins, front matter, package data, and no path of a personal machine."""
 
 import json
 import os
@@ -20,18 +20,18 @@ from jakiro.heads.config import KIND
 from jakiro.heads.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
-# Of assets/: what the page alone reads, which runs from a checkout or a Space
-PAGE_ROOMS = {"plots", "traces", "web"}
-# What transformers and accelerate bring, in the versions they choose; a Space brings its own huggingface_hub
-BROUGHT = {"httpx2", "huggingface_hub", "jinja2", "numpy", "psutil", "tokenizers"}
+# Folders of assets/ that only the page reads; it runs from a checkout or a Space
+PAGE_FOLDERS = {"plots", "traces", "web"}
+# Dependencies of transformers and accelerate, which choose the versions; a Space has its own huggingface_hub
+TRANSITIVE = {"httpx2", "huggingface_hub", "jinja2", "numpy", "psutil", "tokenizers"}
 
 
 def requirements(name):
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     named = [line for line in lines if line and line[0] not in "#-"]
-    found = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?(==|>=)([\w.]+)(?:,<[\w.]+)?", line) for line in named]
-    assert all(found), lines
-    return {match[1]: (match[2], match[3]) for match in found}
+    matches = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?(==|>=)([\w.]+)(?:,<[\w.]+)?", line) for line in named]
+    assert all(matches), lines
+    return {match[1]: (match[2], match[3]) for match in matches}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def front_matter():
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """A wheel built from a copy, so that the checkout stays clean."""
+    """Build a wheel from a copy, so that the checkout stays clean."""
     import shutil
 
     folder = tmp_path_factory.mktemp("build")
@@ -78,21 +78,21 @@ def test_the_front_matter_is_what_a_space_expects(front_matter, project):
 
 
 def needed_distributions(names):
-    """The distributions that pip installs for these names, in this Python."""
-    found, waiting = set(), [(name, ("",)) for name in names]
+    """Return the names of all distributions that pip installs for these names in this Python."""
+    visited, waiting = set(), [(name, ("",)) for name in names]
     while waiting:
         name, extras = waiting.pop()
-        if (name, extras) in found:
+        if (name, extras) in visited:
             continue
-        found.add((name, extras))
+        visited.add((name, extras))
         for requirement in map(Requirement, distribution(name).requires or ()):
             if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
                 waiting.append((requirement.name, ("", *sorted(requirement.extras))))
-    return {name for name, _ in found}
+    return {name for name, _ in visited}
 
 
 def link_distributions(names, folder):
-    """Puts links to the files of these distributions into a folder."""
+    """Link the files of these distributions into a folder."""
     for name in names:
         for entry in {file.parts[0] for file in distribution(name).files} - {".."}:
             link = folder / entry
@@ -101,8 +101,8 @@ def link_distributions(names, folder):
 
 
 @pytest.mark.rare
-def test_the_page_needs_nothing_that_only_tests_and_training_install(tmp_path):
-    """Every module is imported where only the files of requirements.txt's distributions are to be found."""
+def test_page_modules_need_only_requirements_txt(tmp_path):
+    """Import every module with only the distributions of requirements.txt on the path."""
     link_distributions(needed_distributions(requirements("requirements.txt")), tmp_path)
     assert (tmp_path / "gradio").exists() and not (tmp_path / "pytest").exists()
     code = f"""
@@ -121,55 +121,57 @@ page.build(local_device.LocalDevice(object))
     assert result.returncode == 0, result.stderr
 
 
-# docs/hosting.md has the source
+# Source: docs/hosting.md
 ZEROGPU_OFFERS = {"2.8.0", "2.9.1", "2.10.0", "2.11.0"}
 
 
-def test_a_space_and_make_demo_each_get_a_torch_that_they_support(project):
-    (wanted,) = (line for line in project["project"]["dependencies"] if line.startswith("torch"))
-    (made,) = re.findall(r"^TORCH := torch==(\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+def test_torch_versions_of_space_and_demo_are_supported(project):
+    (requirement,) = (line for line in project["project"]["dependencies"] if line.startswith("torch"))
+    (for_demo,) = re.findall(r"^TORCH := torch==(\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     on_a_space = requirements("requirements.txt")["torch"][1]
-    bounds = Requirement(wanted).specifier
-    assert made in bounds and on_a_space in bounds and on_a_space in ZEROGPU_OFFERS
+    bounds = Requirement(requirement).specifier
+    assert for_demo in bounds and on_a_space in bounds and on_a_space in ZEROGPU_OFFERS
 
 
 def names_of(lines):
-    """The distributions that lines of pyproject.toml name."""
+    """Return the names of the distributions in lines of pyproject.toml."""
     return {re.match(r"[\w-]+", line)[0] for line in lines}
 
 
-def test_everything_is_pinned_exactly_and_named_in_the_project_too(project):
+def test_dependencies_are_pinned_exactly_and_declared_in_the_project(project):
     pins = requirements("requirements.txt") | requirements("requirements-dev.txt")
     assert {operator for operator, _ in pins.values()} == {"=="}
     extras = project["project"]["optional-dependencies"]
     needed = names_of([*project["project"]["dependencies"], *extras["page"]])
-    assert needed == set(requirements("requirements.txt")) | BROUGHT
+    assert needed == set(requirements("requirements.txt")) | TRANSITIVE
     assert set(extras["page"]) <= {f"{name}=={pin[1]}" for name, pin in requirements("requirements.txt").items()}
     assert names_of([*extras["train"], *extras["serve"]]) <= pins.keys()
 
 
 def test_every_package_on_disk_is_listed(project):
-    found = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "jakiro").rglob("*.py")}
-    assert set(project["tool"]["setuptools"]["packages"]) == found | {"jakiro.assets"}
+    packages = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "jakiro").rglob("*.py")}
+    assert set(project["tool"]["setuptools"]["packages"]) == packages | {"jakiro.assets"}
 
 
-def test_a_wheel_carries_the_library_and_what_it_reads(wheel):
+def test_wheel_contains_the_library_and_its_data(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    rooms = {path.name for path in (ROOT / "assets").iterdir() if path.is_dir()} - PAGE_ROOMS
-    assert {"heads", "prompts"} <= rooms
-    shipped = [path for room in rooms for path in (ROOT / "assets" / room).rglob("*")]
+    folders = {path.name for path in (ROOT / "assets").iterdir() if path.is_dir()} - PAGE_FOLDERS
+    assert {"heads", "prompts"} <= folders
+    shipped = [path for folder in folders for path in (ROOT / "assets" / folder).rglob("*")]
     missing = {
         path for path in shipped if path.is_file() and f"jakiro/{path.relative_to(ROOT).as_posix()}" not in names
     }
-    # A head of the lab's kind could not be read
+    # Heads of kinds that only lab registers are not shipped
     heads = {path.parent: json.loads(path.read_text("utf-8")) for path in ROOT.glob("assets/heads/*/config.json")}
-    assert missing == {file for folder, says in heads.items() if says[KIND] not in KINDS for file in folder.iterdir()}
+    lab_heads = [folder for folder, config in heads.items() if config[KIND] not in KINDS]
+    assert missing == {file for folder in lab_heads for file in folder.iterdir()}
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"jakiro"}
-    page_files = {name for name in names if name.startswith(tuple(f"jakiro/assets/{room}/" for room in PAGE_ROOMS))}
+    prefixes = tuple(f"jakiro/assets/{folder}/" for folder in PAGE_FOLDERS)
+    page_files = {name for name in names if name.startswith(prefixes)}
     assert page_files == {"jakiro/assets/plots/template.json"}
 
 
-def test_tracked_files_stay_small_and_belong_to_no_machine():
+def test_tracked_files_are_small_and_contain_no_personal_paths():
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode != 0:
         pytest.skip("not a git checkout")
@@ -184,8 +186,8 @@ def test_tracked_files_stay_small_and_belong_to_no_machine():
 
 
 @pytest.mark.rare
-def test_an_installed_wheel_answers(wheel, tmp_path):
-    """In an environment without the page's packages; torch and what else is large lie where they lie already."""
+def test_installed_wheel_generates_text(wheel, tmp_path):
+    """Install into an environment without the page's packages; torch and other large packages are linked."""
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False, symlinks=True)
     (site,) = environment.glob("lib/python*/site-packages")
@@ -201,7 +203,7 @@ def test_an_installed_wheel_answers(wheel, tmp_path):
     values = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
 
     def jakiro(*arguments):
-        """What the installed command prints."""
+        """Run the installed command and return its output."""
         command = [environment / "bin" / "python", "-I", environment / "bin" / "jakiro", *arguments]
         result = subprocess.run(command, cwd=tmp_path, env=values, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr

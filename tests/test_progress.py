@@ -1,4 +1,4 @@
-"""A start's steps: told as they begin, timed each for itself; what a list of methods must not import."""
+"""Progress of loading: reported steps, their durations, and modules that must not be imported at startup."""
 
 import gc
 import subprocess
@@ -12,9 +12,9 @@ from jakiro.progress import CHECK, COMPILE, CONVERT, FETCH, READ, reporting_to, 
 from jakiro.system import one_process_at_a_time
 
 
-def test_steps_are_told_as_they_begin_and_when_one_within_them_ends():
-    told = []
-    with reporting_to(lambda step, share, _: told.append((step, share))):
+def test_steps_are_reported_when_they_start_and_when_a_nested_step_ends():
+    reports = []
+    with reporting_to(lambda step, share, _: reports.append((step, share))):
         with timed(), step(READ):
             with step(CONVERT), step(FETCH):
                 progress.tell(FETCH, 0.5)
@@ -24,10 +24,10 @@ def test_steps_are_told_as_they_begin_and_when_one_within_them_ends():
     with step(COMPILE):
         pass
     steps = [(READ, None), (CONVERT, None), (FETCH, None), (FETCH, 0.5), (CONVERT, None), (READ, None), (READ, 0.25)]
-    assert told == [*steps, (CHECK, None)]
+    assert reports == [*steps, (CHECK, None)]
 
 
-def test_a_step_s_seconds_leave_out_those_of_a_step_within_it(monkeypatch):
+def test_seconds_of_a_step_exclude_those_of_nested_steps(monkeypatch):
     times = iter([1.0, 3.0, 7.0, 15.0])
     monkeypatch.setattr(progress.time, "perf_counter", lambda: next(times))
     with timed() as seconds, step(READ), step(CONVERT):
@@ -35,13 +35,13 @@ def test_a_step_s_seconds_leave_out_those_of_a_step_within_it(monkeypatch):
     assert seconds == {READ: 2.0 + 8.0, CONVERT: 4.0}
 
 
-def test_what_was_made_during_imports_is_never_looked_through_for_garbage():
+def test_objects_created_during_imports_are_exempt_from_garbage_collection():
     before = gc.get_freeze_count()
     try:
         with progress.importing():
             assert not gc.isenabled()
-            made = [[] for _ in range(1000)]
-        assert gc.isenabled() and gc.get_freeze_count() >= before + len(made)
+            objects = [[] for _ in range(1000)]
+        assert gc.isenabled() and gc.get_freeze_count() >= before + len(objects)
         with pytest.raises(ImportError), progress.importing():
             raise ImportError
         assert gc.isenabled()
@@ -68,7 +68,7 @@ with one_process_at_a_time("work"):
 """
 
 
-def test_two_processes_work_one_after_the_other_and_a_killed_one_lets_the_next_go_on(own_cache, tmp_path):
+def test_processes_take_turns_and_a_killed_process_releases_its_lock(own_cache, tmp_path):
     log = tmp_path / "log"
     both = [subprocess.Popen([sys.executable, "-c", WORK, str(log)]) for _ in range(2)]
     assert [process.wait(600) for process in both] == [0, 0]
@@ -92,7 +92,7 @@ def test_two_processes_work_one_after_the_other_and_a_killed_one_lets_the_next_g
         ),
     ],
 )
-def test_what_starts_often_is_imported_without_what_takes_seconds(module, slow):
+def test_modules_used_at_startup_do_not_import_slow_ones(module, slow):
     code = f"import sys, {module}; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert module in modules and not slow & {*modules}

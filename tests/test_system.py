@@ -1,4 +1,4 @@
-"""Folders, files that are never read half written, and what packages are installed."""
+"""System functions: folders, atomic writes, CPU limits and memory."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ from jakiro.system import (
 )
 
 
-def test_memory_that_runs_out_is_known_by_what_python_and_torch_say():
+def test_out_of_memory_errors_of_python_and_torch_are_recognized():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 50)
     for error in (caught.value, MemoryError(), torch.OutOfMemoryError("CUDA out of memory.")):
@@ -41,7 +41,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         unfinished.write_bytes(b"ne")
         raise RuntimeError("disk full")
     assert path.read_bytes() == b"old"
-    assert [each.name for each in tmp_path.iterdir()] == ["numbers.bin"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["numbers.bin"]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     ],
 )
 @pytest.mark.parametrize("cached", [False, True])
-def test_a_place_that_takes_nothing_is_named_with_what_to_do(error, words, cached, tmp_path, monkeypatch):
+def test_write_error_names_the_path_and_the_remedy(error, words, cached, tmp_path, monkeypatch):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path if cached else "/elsewhere"))
     path = tmp_path / "kept" / "numbers.bin"
     with pytest.raises(OSError) as caught, atomic_file(path) as unfinished:
@@ -65,22 +65,22 @@ def test_a_place_that_takes_nothing_is_named_with_what_to_do(error, words, cache
     assert not list(path.parent.iterdir())
 
 
-def test_a_file_that_cannot_be_read_is_not_called_one_that_cannot_be_written(tmp_path):
+def test_read_error_is_not_reported_as_a_write_error(tmp_path):
     unreadable = PermissionError(errno.EACCES, "denied", "/elsewhere/secret")
     with pytest.raises(PermissionError) as caught, atomic_file(tmp_path / "copy"):
         raise unreadable
     assert caught.value is unreadable
 
 
-def test_a_user_without_a_home_is_told_to_name_a_cache(monkeypatch):
+def test_missing_home_directory_is_reported_with_the_cache_variable(monkeypatch):
     monkeypatch.delenv("JAKIRO_CACHE", raising=False)
     monkeypatch.setattr("platformdirs.user_cache_path", Mock(side_effect=RuntimeError("could not determine the home")))
     with pytest.raises(OSError, match=r"no home for a cache; name a folder for it in JAKIRO_CACHE\.$"):
         cache_folder()
 
 
-def test_a_writer_that_was_killed_leaves_nothing_for_ever(tmp_path):
-    """safetensors writes beside its file, under a name of its own."""
+def test_files_of_a_killed_writer_are_removed_later(tmp_path):
+    """safetensors writes to a temporary file of its own in the same folder."""
     begin = (
         "import os, sys, pathlib, safetensors.torch, torch, threading, time\n"
         "from jakiro.system import atomic_file\n"
@@ -93,15 +93,15 @@ def test_a_writer_that_was_killed_leaves_nothing_for_ever(tmp_path):
         "    safetensors.torch.save_file({'a': torch.zeros(50_000_000)}, unfinished)\n"
     )
     assert subprocess.run([sys.executable, "-c", begin, str(tmp_path / "a")], timeout=600).returncode == 9
-    left = list(tmp_path.rglob("*"))
-    assert [path for path in left if path.name.startswith(".tmp")] and not (tmp_path / "a").exists()
-    for path in left:
+    leftovers = list(tmp_path.rglob("*"))
+    assert [path for path in leftovers if path.name.startswith(".tmp")] and not (tmp_path / "a").exists()
+    for path in leftovers:
         os.utime(path, (time.time() - 7200,) * 2)
     write_atomically(tmp_path / "a", b"whole")
     assert [path.name for path in tmp_path.rglob("*")] == ["a"]
 
 
-def test_of_threads_that_write_the_same_file_the_last_one_wins(tmp_path):
+def test_last_of_two_concurrent_writers_wins(tmp_path):
     path, both_write = tmp_path / "same.txt", threading.Barrier(2, timeout=600)
 
     def write(letter):
@@ -112,7 +112,7 @@ def test_of_threads_that_write_the_same_file_the_last_one_wins(tmp_path):
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(write, "ab"))
     assert path.read_text() in ("a" * 1000, "b" * 1000)
-    assert [each.name for each in tmp_path.iterdir()] == ["same.txt"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["same.txt"]
 
 
 def test_the_cache_follows_the_environment(monkeypatch):
@@ -135,7 +135,7 @@ def test_the_cache_follows_the_environment(monkeypatch):
         ({}, None),
     ],
 )
-def test_a_containers_share_of_processor_time_is_read(files, quota, tmp_path):
+def test_cpu_quota_of_a_container_is_read(files, quota, tmp_path):
     for name, text in files.items():
         write_atomically(tmp_path / name, text)
     assert cpu_quota(tmp_path) == quota
@@ -148,17 +148,17 @@ def test_threads_follow_the_cores_and_the_quota(quota, threads, monkeypatch):
     assert usable_threads(4) == num_cores() == threads
 
 
-def test_waiting_is_bounded_unless_the_user_says_how_to_wait(monkeypatch):
+def test_spin_count_is_bounded_unless_the_user_sets_it_or_the_wait_policy(monkeypatch):
     for names, count in (({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)):
         monkeypatch.setattr(os, "environ", dict(names))
         bound_waiting()
         assert os.environ.get("GOMP_SPINCOUNT") == count
 
 
-def test_memory_that_was_freed_goes_back_to_the_system():
-    """Half a gigabyte in pieces that the C library keeps, but for the last one."""
+def test_freed_memory_is_returned_to_the_system():
+    """Free half a gigabyte in pieces except the last one, so that the C library cannot shrink the heap."""
     if platform.libc_ver()[0] != "glibc":
-        pytest.skip("only glibc keeps what was freed")
+        pytest.skip("only glibc keeps freed memory")
     program = """
 from pathlib import Path
 from jakiro.system import give_back_memory
@@ -174,6 +174,6 @@ kept = pages()
 give_back_memory()
 print(held, kept, pages())
 """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
-    held, kept, left = map(int, found.stdout.split())
-    assert kept > 0.8 * held and left < 0.3 * held
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
+    held, retained, remaining = map(int, result.stdout.split())
+    assert retained > 0.8 * held and remaining < 0.3 * held

@@ -1,4 +1,4 @@
-"""Traces: JSON there and back, every reason a file is refused, metrics counted by hand."""
+"""Traces: JSON round trips, messages for invalid files, and metrics counted by hand."""
 
 import copy
 import functools
@@ -99,7 +99,7 @@ def header(**values):
 
 
 def trace():
-    # Accepted 3, 0, 1, 2 of a tree of three levels, then a root alone; the last step is cut to one token.
+    # Accepted 3, 0, 1, 2 candidates of a tree of three levels, then the root only; the last step is cut to one token
     steps = [
         step(0, (1, 3, 5)),
         step(1, ()),
@@ -123,22 +123,22 @@ def test_a_trace_survives_json():
     assert values["steps"][0]["nodes"][0]["target_choice_piece"] == "f09f"
 
 
-def test_a_chance_of_nothing_is_null_in_json_and_minus_infinity_again_when_it_is_read():
-    nothing, some = Scored(3, b"c", -math.inf), Scored(4, b"d", -0.5)
-    own = header(first_alternatives=(Ranked(2, (nothing, some)),), first_logprobs=(nothing,))
-    text = Trace(own, [], "length").to_json()
+def test_minus_infinity_is_null_in_json_and_restored_when_read():
+    impossible, possible = Scored(3, b"c", -math.inf), Scored(4, b"d", -0.5)
+    head = header(first_alternatives=(Ranked(2, (impossible, possible)),), first_logprobs=(impossible,))
+    text = Trace(head, [], "length").to_json()
     assert json.loads(text, parse_constant=pytest.fail)["header"]["first_logprobs"] == [[3, "63", None]]
-    assert Trace.from_json(text) == Trace(own, [], "length")
+    assert Trace.from_json(text) == Trace(head, [], "length")
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_any_number_that_json_lacks_is_written_as_null(number):
+def test_non_finite_number_is_written_as_null(number):
     values = trace().to_dict()
     values["steps"][0]["plan"]["expected_ms"] = number
     assert json.loads(Trace.from_dict(trace().to_dict()).to_json()) == trace().to_dict()
-    own = trace()
-    own.steps[0] = replace(own.steps[0], plan=replace(own.steps[0].plan, expected_ms=number))
-    text = own.to_json()
+    changed = trace()
+    changed.steps[0] = replace(changed.steps[0], plan=replace(changed.steps[0].plan, expected_ms=number))
+    text = changed.to_json()
     assert json.loads(text, parse_constant=pytest.fail)["steps"][0]["plan"]["expected_ms"] is None
     assert Trace.from_json(text).steps[0].plan.expected_ms is None
     with pytest.raises(TraceError, match="expected a number, got "):
@@ -146,7 +146,7 @@ def test_any_number_that_json_lacks_is_written_as_null(number):
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
-def test_json_with_a_constant_that_json_lacks_is_refused(constant):
+def test_json_with_a_non_finite_constant_is_refused(constant):
     text = trace().to_json().replace('"prefill_ms":', f'"prefill_ms":{constant},"old":', 1)
     with pytest.raises(TraceError, match=f"it is not JSON \\({constant} is not a JSON number\\)"):
         Trace.from_json(text)
@@ -164,10 +164,11 @@ def test_metrics_counted_by_hand():
     assert pooled_tau([]) is None
 
 
-def test_acceptance_by_depth_counts_only_depths_that_had_a_candidate_under_a_kept_node():
+def test_acceptance_by_depth_counts_only_depths_with_candidates_below_an_accepted_node():
     folded = trace()
-    # Depth 1 is tested in the five drafted steps and kept in four. Depth 2 needs node 1 kept: steps 0, 3 and 5; step 2
-    # kept node 2, which has no children. Depth 3 needs node 3 kept: steps 0 and 5; step 3 kept its sibling.
+    # Depth 1 is tested in the five drafted steps and accepted in four. Depth 2 requires node 1: it is tested in steps
+    # 0, 3 and 5; step 2 accepted node 2, which has no children. Depth 3 requires node 3: it is tested in steps 0 and 5;
+    # step 3 accepted the sibling of node 3.
     assert [s.tested_depth for s in folded.steps] == [3, 1, 1, 2, 0, 3]
     assert acceptance_by_depth(folded.steps) == [(4, 5), (3, 3), (1, 2)]
     assert acceptance_by_depth(folded.steps[4:5]) == [] and acceptance_by_depth([]) == []
@@ -203,7 +204,7 @@ LEFT_OUT = object()
         (["header", "bit_identical"], 1, "expected true or false, got 1."),
     ],
 )
-def test_what_is_no_trace_is_refused_in_one_sentence(place, value, sentence):
+def test_invalid_trace_is_refused_in_one_sentence(place, value, sentence):
     values = copy.deepcopy(trace().to_dict())
     *outer, last = place
     holder = functools.reduce(operator.getitem, outer, values)
@@ -218,7 +219,7 @@ def test_what_is_no_trace_is_refused_in_one_sentence(place, value, sentence):
 
 
 @pytest.mark.parametrize("text", ["", "{", "not json", b"\xff\xfe\x00", "[" * 100_000])
-def test_what_is_not_json_is_refused_in_one_sentence(text):
+def test_invalid_json_is_refused_in_one_sentence(text):
     with pytest.raises(TraceError, match=r"^This file is not a trace: it is not JSON"):
         Trace.from_json(text)
 
@@ -228,7 +229,7 @@ RECORDINGS = sorted((assets_folder() / "traces").glob("*.json"))
 
 @pytest.mark.anywhere
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
-def test_shipped_recordings_are_read_and_written_alike(path):
+def test_shipped_recordings_survive_a_round_trip(path):
     for name, values in json.loads(path.read_text(encoding="utf-8"))["traces"].items():
         read = Trace.from_dict(values)
         assert read.header.method == name

@@ -1,22 +1,22 @@
-"""A kind of head is one folder: a copy of the package without one of them works, and little else names it."""
+"""A kind of head is one folder and its registration: a copy of the package without one of them works."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.support import pytest_apart
+from tests.support import run_pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 KIND = "medusa"
-# What else in the package names it: its lines where kinds and methods are registered, the file names of its weights
-# (looked for before torch is there)
+# Other files of the package that name it: the registries of kinds and methods, and the file names of its weights, which
+# are read before torch is imported
 NAMED_IN = {
     "jakiro/heads/kinds.py",
     "jakiro/drafters/registry.py",
     "jakiro/heads/config.py",
 }
-# Tests of what kinds share, of the other kinds, and of all methods that there are
+# Tests that kinds share, tests of other kinds, and tests of all registered methods
 SUBSET = (
     "tests/heads/test_checkpoint.py",
     "tests/heads/test_config.py",
@@ -29,14 +29,14 @@ SUBSET = (
 )
 
 
-def test_little_else_names_the_kind():
-    found = {
+def test_only_registries_name_the_kind():
+    files = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "jakiro").rglob("*.py")
         if KIND in path.read_text(encoding="utf-8").lower()
     }
-    own = {name for name in found if name.startswith((f"jakiro/heads/{KIND}/", f"jakiro/drafters/{KIND}.py"))}
-    assert own and found - own == NAMED_IN
+    own_files = {name for name in files if name.startswith((f"jakiro/heads/{KIND}/", f"jakiro/drafters/{KIND}.py"))}
+    assert own_files and files - own_files == NAMED_IN
 
 
 @pytest.mark.rare
@@ -49,7 +49,7 @@ def test_the_package_works_without_the_kind(tmp_path):
     (tmp_path / "jakiro" / "drafters" / f"{KIND}.py").unlink()
     for name in ("jakiro/heads/kinds.py", "jakiro/drafters/registry.py"):
         path = tmp_path / name
-        kept = [line for line in path.read_text(encoding="utf-8").splitlines() if KIND not in line.lower()]
-        path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+        remaining = [line for line in path.read_text(encoding="utf-8").splitlines() if KIND not in line.lower()]
+        path.write_text("\n".join(remaining) + "\n", encoding="utf-8")
     variables = {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    assert KIND not in pytest_apart(tmp_path, "-m", "not rare", *SUBSET, **variables)
+    assert KIND not in run_pytest(tmp_path, "-m", "not rare", *SUBSET, **variables)

@@ -55,7 +55,7 @@ class Crossings(TorchDispatchMode):
 
 
 class FakeCudaTensors:
-    """Patches torch so that the library runs on fake CUDA tensors; `captures` records what each capture did.
+    """A patch of torch to run the library on fake CUDA tensors; `captures` counts the operations of each capture.
 
     Values that the host reads are zeros. A capture runs its function under `Crossings`.
 
@@ -85,7 +85,7 @@ class FakeCudaTensors:
         make_tensor, make_zeros, to_list = torch.tensor, torch.zeros, FakeTensor.tolist
 
         def tensor(values, *, device=None, dtype=None, **options):
-            """As `torch.tensor`, which cannot make fake tensors of another device from a list."""
+            """Make a tensor; `torch.tensor` cannot make fake tensors of another device from a list."""
             if device is None or torch.device(device).type != "cuda":
                 return make_tensor(values, device=device, dtype=dtype, **options)
             self._note(self.uploads, "torch.tensor")
@@ -107,7 +107,7 @@ class FakeCudaTensors:
 
     def _patch_cuda(self, monkeypatch) -> None:
         class Stream:
-            def wait_stream(self, other) -> None:
+            def wait_stream(self, stream) -> None:
                 """Do nothing: there is one order of operations."""
 
         class Event:
@@ -159,7 +159,7 @@ class FakeCudaTensors:
 
 
 class _Graph:
-    """Stands in for `torch.cuda.CUDAGraph`."""
+    """Replacement for `torch.cuda.CUDAGraph`."""
 
     def replay(self) -> None:
         """Do nothing: the operations have no values."""

@@ -1,8 +1,8 @@
-"""CUDA graphs without CUDA: a capture records every operation, a replay runs the same ones on the same tensors.
+"""CUDA graphs without CUDA: a capture records all operations, and a replay runs them on the same tensors.
 
-As with the real ones, nothing of Python runs again at replay: a value that was a number at capture stays what it was.
-Before each replay, whatever tensors were made in captures of the same pool hold garbage. As on torch 2.13, dropping a
-graph clears the cuBLAS workspace that other graphs of its stream point to.
+Python code does not run at replay, as with real graphs: a Python number keeps its value from the capture. Before each
+replay, tensors that were made in captures of the same pool are filled with garbage. As on torch 2.13, dropping a graph
+clears the cuBLAS workspace that other graphs of its stream use.
 """
 
 import gc
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 import jakiro
 from jakiro.backends.cuda_graphs.capture import GraphedPass
 
-# Where the library's own code lies: an environment may lie in a folder of the library's name
+# Location of the library's code; the environment may be in a folder with the library's name
 LIBRARY = f"{Path(jakiro.__file__).parent}{os.sep}"
 GRAPH_BYTES = 1000
 READING_OPERATIONS = {
@@ -29,10 +29,10 @@ TOTAL_BYTES = 1 << 40
 
 
 class Recorder(TorchDispatchMode):
-    """Keeps operations with their inputs and outputs.
+    """A recorder of operations with their inputs and outputs.
 
     Attributes:
-        made: tensors whose memory came from the pool.
+        made: tensors with memory from the pool.
     """
 
     def __init__(self) -> None:
@@ -46,20 +46,20 @@ class Recorder(TorchDispatchMode):
             raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
         result = function(*args, **(kwargs or {}))
         self.operations.append((function, args, kwargs or {}, result))
-        given = {None} | {storage_of(each) for each in tree_leaves((args, kwargs))}
-        self.made += [each for each in tree_leaves(result) if storage_of(each) not in given]
+        existing = {None} | {storage_of(value) for value in tree_leaves((args, kwargs))}
+        self.made += [value for value in tree_leaves(result) if storage_of(value) not in existing]
         return result
 
 
 def storage_of(value) -> int | None:
-    """Which memory a tensor lies in; None for what is no tensor, or packed by oneDNN."""
+    """Return the id of a tensor's storage; None for other values and for tensors packed by oneDNN."""
     if not isinstance(value, torch.Tensor) or value.is_mkldnn:
         return None
     return value.untyped_storage()._cdata
 
 
 def library_place() -> str:
-    """File and line of the library's code that runs at the moment; empty where none does."""
+    """Return file and line of the library's code that is running; empty if there is none."""
     frame = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.startswith(LIBRARY):
         frame = frame.f_back
@@ -67,7 +67,7 @@ def library_place() -> str:
 
 
 class FakeGraph:
-    """What stands in for `torch.cuda.CUDAGraph`."""
+    """Replacement for `torch.cuda.CUDAGraph`."""
 
     def __init__(self, cuda: "FakeCuda") -> None:
         self.cuda, self.recorder = cuda, Recorder()
@@ -78,15 +78,15 @@ class FakeGraph:
     def replay(self) -> None:
         assert os.getpid() == self.process, "a graph of another process is replayed"
         assert self in self.cuda.graphs, "a graph that was reset is replayed"
-        assert self.has_workspace, "the workspace of a graph went with another one of its stream"
+        assert self.has_workspace, "the workspace of a graph was cleared with another graph of its stream"
         self.replays += 1
-        # Modes have seen the operations at the capture
+        # The modes saw the operations at the capture
         with torch._C.DisableTorchFunction():
             self.cuda.poison_the_pool(self.pool)
             for function, args, kwargs, before in self.recorder.operations:
                 again = function(*args, **kwargs)
                 for old, new in zip(tree_leaves(before), tree_leaves(again), strict=True):
-                    # Views and what is written in place lie where they lay.
+                    # Views, and tensors that are written in place, keep their address
                     if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                         old.copy_(new)
 
@@ -98,15 +98,15 @@ class FakeGraph:
 
 
 class FakeCuda:
-    """Replaces the parts of `torch.cuda` that capture; `log` tells in which order they were used.
+    """Replacement for the parts of `torch.cuda` that capture; `log` lists their calls in order.
 
     Attributes:
-        graphs: those that were captured and not reset.
+        graphs: captured graphs that were not reset.
         eager: functions of passes that ran outside of captures.
-        stream: the name of the thread's current stream.
-        collecting: whether Python's garbage collector ran during some capture.
-        fail: called as a capture ends; may raise.
-        asserts: as up to torch 2.12, giving memory back fails once a capture was refused.
+        stream: name of the thread's current stream.
+        collecting: True if Python's garbage collector was enabled during a capture.
+        fail: called at the end of a capture; may raise.
+        asserts: if True, releasing memory fails after a rejected capture, as up to torch 2.12.
     """
 
     def __init__(self, monkeypatch) -> None:
@@ -118,10 +118,10 @@ class FakeCuda:
         self.asserts, self._refused = False, False
 
         class Stream:
-            def __init__(stream, name="side", **more) -> None:
+            def __init__(stream, name="side", **options) -> None:
                 stream.name = name if isinstance(name, str) else "side"
 
-            def wait_stream(stream, other) -> None:
+            def wait_stream(stream, source) -> None:
                 self.log.append("wait")
 
         monkeypatch.setattr(torch.cuda, "Stream", Stream)
@@ -138,15 +138,15 @@ class FakeCuda:
         monkeypatch.setattr(GraphedPass, "__call__", self._called(GraphedPass.__call__))
 
     def poison_the_pool(self, pool: object) -> None:
-        """Overwrites every tensor made in a capture, as another graph of the same pool may."""
+        """Overwrite every tensor made in a capture, as another graph of the same pool may do."""
         for graph in self.graphs:
-            for made in graph.recorder.made if graph.pool is pool else ():
-                if made.is_floating_point():
-                    made.fill_(torch.nan)
-                elif made.dtype == torch.bool:
-                    made.logical_not_()
+            for tensor in graph.recorder.made if graph.pool is pool else ():
+                if tensor.is_floating_point():
+                    tensor.fill_(torch.nan)
+                elif tensor.dtype == torch.bool:
+                    tensor.logical_not_()
                 else:
-                    made.fill_(2**40 + 7 if made.dtype == torch.int64 else 101)
+                    tensor.fill_(2**40 + 7 if tensor.dtype == torch.int64 else 101)
 
     def _empty_cache(self) -> None:
         assert not (self.asserts and self._refused), "captures_underway.empty() INTERNAL ASSERT FAILED"
@@ -174,7 +174,7 @@ class FakeCuda:
                 yield
                 self.fail()
         except RuntimeError as error:
-            # The real one ends the capture first, which fails, and so never goes back to the stream before
+            # The real call first ends the capture, which fails, so it never restores the previous stream
             self._refused = True
             raise RuntimeError("CUDA error: operation failed due to a previous error during capture") from error
         self.stream = before
@@ -182,9 +182,9 @@ class FakeCuda:
         self.log.append("captured")
 
     def _called(self, call):
-        def watched(graphed) -> None:
+        def call_and_record(graphed) -> None:
             if graphed.graph is None:
                 self.eager.append(graphed.function.func.__name__)
             call(graphed)
 
-        return watched
+        return call_and_record

@@ -1,4 +1,4 @@
-"""Tiny generators whose passes run at fixed addresses, with small steps so that short texts cross them."""
+"""Tiny generators with static buffers, in small column steps so that short texts cross several."""
 
 from unittest import mock
 
@@ -15,7 +15,7 @@ COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
 
 
 def bucketed_target(numerics: str = "exact", vocab_size: int = 260):
-    """A target whose passes run as on a GPU."""
+    """Return a target whose passes run as on a GPU."""
     with mock.patch("jakiro.models.weights.packing_works", lambda *_: False):
         target = tiny_target(numerics=numerics, vocab_size=vocab_size)
     return target.with_settings(bucketed=True)
@@ -30,7 +30,7 @@ def static_generator(
     fewest_steps: int = 0,
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
-    """As `tiny_generator`, in slots; `measured` lets trees size themselves."""
+    """Return a generator like `tiny_generator`, with static buffers; `measured` enables automatic tree sizes."""
     resources = tiny_resources(bucketed_target(numerics), head, methods)
     if resources.head is not None:
         resources.head.fuse()
@@ -38,7 +38,7 @@ def static_generator(
 
 
 def static_scripted_generator(error_rate: float = 0.3, numerics: str = "exact", vocab_size: int = 260):
-    """As `scripted_generator`, in slots."""
+    """Return a generator like `scripted_generator`, with static buffers."""
     drafter = ScriptedDrafter(tiny_model(vocab_size=vocab_size), error_rate)
     resources = Resources(bucketed_target(numerics, vocab_size))
     return in_slots(resources, {DEFAULT.name: drafter}, DEVICE.type == "cuda")
@@ -61,12 +61,12 @@ def in_slots(
 
 
 def usual_drafters(generator: JakiroGenerator) -> list:
-    """The drafters that loading prepares slots for."""
+    """Return the drafters for which loading prepares buffers."""
     return [generator.drafter(method) for method in (PLAIN, DEFAULT)]
 
 
 def shape_of(trace):
-    """What two runs have to agree in: every node of every step, what was accepted, and the text."""
+    """Return the parts of a trace in which two runs must agree: all nodes, accepted paths, the text and its end."""
     steps = [
         ([(node.token_id, node.parent, node.depth, node.proposer) for node in step.nodes], step.accepted_path)
         for step in trace.steps

@@ -1,4 +1,4 @@
-"""Passes at fixed addresses give what sliced ones give, node for node, and stay where they are."""
+"""Passes with static buffers equal sliced passes node by node, and keep their addresses."""
 
 import threading
 from dataclasses import replace
@@ -25,19 +25,19 @@ pytestmark = pytest.mark.usefixtures("without_compiled_functions")
 SAMPLED = SamplingParams(1.0, seed=3, max_new_tokens=24)
 
 
-# How the text is chosen does not meet what a head is made of
+# The choice of tokens does not depend on the structure of a head
 CASES = [(head, sampling) for head in ("summed", "dflash") for sampling in SAMPLINGS]
 CASES += [(head, "sampled") for head in HEADS if head != "summed"]
 
 
 @pytest.mark.parametrize(("head", "sampling"), CASES)
-def test_a_head_s_trees_and_text_are_those_of_sliced_passes(head, sampling):
+def test_trees_and_text_of_a_head_equal_sliced_passes(head, sampling):
     method = head if head in METHODS else None
     expected = tiny_generator(head).run("Tell me.", SAMPLINGS[sampling], method, TREE)
     trace = static_generator(head).run("Tell me.", SAMPLINGS[sampling], method, TREE)
     assert shape_of(trace) == shape_of(expected)
-    for step, other in zip(trace.steps, expected.steps, strict=True):
-        for node, twin in zip(step.nodes, other.nodes, strict=True):
+    for step, expected_step in zip(trace.steps, expected.steps, strict=True):
+        for node, twin in zip(step.nodes, expected_step.nodes, strict=True):
             assert node.score == pytest.approx(twin.score, abs=1e-4)
             assert node.evidence.keys() == twin.evidence.keys()
             for name, numbers in node.evidence.items():
@@ -47,14 +47,14 @@ def test_a_head_s_trees_and_text_are_those_of_sliced_passes(head, sampling):
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
-def test_accepted_paths_are_kept_as_in_a_sliced_cache(numerics, sampling):
+def test_accepted_paths_are_compacted_as_in_a_sliced_cache(numerics, sampling):
     expected = scripted_generator(numerics=numerics).run("Tell me.", sampling, tree=TREE)
     trace = static_scripted_generator(numerics=numerics).run("Tell me.", sampling, tree=TREE)
     assert shape_of(trace) == shape_of(expected)
     assert_drafting_took_part(trace.steps)
 
 
-def test_a_text_that_crosses_column_steps_and_fills_the_context_is_that_of_sliced_passes():
+def test_text_over_several_column_steps_equals_sliced_passes():
     sampling, prompt = SamplingParams(1.0, seed=5, max_new_tokens=400), "Go on. " * 12
     trace = static_generator().run(prompt, sampling, tree=TREE)
     assert shape_of(trace) == shape_of(tiny_generator().run(prompt, sampling, tree=TREE))
@@ -74,12 +74,12 @@ RULES = {
 
 @pytest.mark.parametrize("temperature", [0, 0.8])
 @pytest.mark.parametrize("rule", RULES)
-def test_every_setting_gives_the_trees_and_text_of_sliced_passes(
+def test_trees_and_text_with_every_setting_equal_sliced_passes(
     rule, temperature, static, generator, monkeypatch
 ):  # fmt: skip
-    """One after another in one slot: nothing of one answer's counts is left for the next.
+    """Answers use the same buffers one after another, so the counts of one must not affect the next.
 
-    Captured drafts are ranked without the rule, so here the others are, too.
+    Captured drafts are ranked without logits processors, so the sliced ones are here, too.
     """
     monkeypatch.setattr(HeadSession, "_add_draft_bias", lambda session, noise, *rest: noise)
     sampling = SamplingParams(temperature, seed=3, max_new_tokens=16, **RULES[rule])
@@ -100,14 +100,14 @@ def static():
     return static_generator()
 
 
-def test_a_reread_step_is_that_of_sliced_passes():
+def test_reread_step_equals_sliced_passes():
     sampling = SamplingParams(2.0, top_p=0.99, max_new_tokens=6)
     trace = static_scripted_generator(vocab_size=1500).run("Tell me.", sampling, tree=TREE)
     assert any(step.plan.reread for step in trace.steps)
     assert shape_of(trace) == shape_of(scripted_generator(vocab_size=1500).run("Tell me.", sampling, tree=TREE))
 
 
-def test_a_stream_that_is_stopped_or_forgotten_gives_its_slot_back():
+def test_stopped_or_deleted_stream_returns_its_buffers():
     generator = static_generator()
     stopped = generator.stream("Why?", SAMPLED, tree=TREE)
     next(stopped)
@@ -120,7 +120,7 @@ def test_a_stream_that_is_stopped_or_forgotten_gives_its_slot_back():
     assert len(generator.backend.pool._free) == 1
 
 
-def test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_stays_the_same():
+def test_answer_that_exceeds_the_buffers_runs_without_graphs_with_the_same_text():
     generator = static_generator(tokens=60)
     short, long, wide = SamplingParams(max_new_tokens=4), SamplingParams(max_new_tokens=90), TreeConfig(8, 8, nodes=100)
     for sampling, tree, slots in ((short, TREE, 1), (long, TREE, 1), (short, wide, 1), (short, TREE, 1)):
@@ -129,13 +129,13 @@ def test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_s
         assert generator.status["graphs"]["slots"] == slots
     assert generator.backend.num_rejected == 2
     assert any("up to 60 tokens" in notice for notice in generator.status["notices"])
-    told = static_generator(tokens=60)
-    told.with_numerics("fast").run("Why?", long, tree=TREE)
-    assert told.status["notices"] == generator.status["notices"], "whatever numerics an answer asked for"
+    again = static_generator(tokens=60)
+    again.with_numerics("fast").run("Why?", long, tree=TREE)
+    assert again.status["notices"] == generator.status["notices"], "notices must not depend on the numerics"
 
 
-def test_steps_left_pending_over_many_plain_steps_reach_the_head():
-    """More root-only steps than one pass takes in, then a tree: it is the one of a head that read along."""
+def test_pending_rows_of_many_plain_steps_reach_the_head():
+    """Run more root-only steps than one pass can read, then a tree; it equals that of a head that read every step."""
     generator = static_generator()
     plain = generator.stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)
     sliced = tiny_generator().stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)
@@ -150,7 +150,7 @@ def test_steps_left_pending_over_many_plain_steps_reach_the_head():
     assert [node.token_id for node in step.nodes] == [node.token_id for node in expected.nodes]
 
 
-def test_the_widest_tree_fits_the_buffers_and_one_with_more_rows_runs_in_the_reference_backend():
+def test_widest_tree_fits_the_buffers_and_a_wider_one_uses_the_reference_backend():
     generator = static_generator()
     backend, drafter = generator.backend, generator.drafter(DEFAULT)
     widest = TreeConfig(width=MOST_DRAFT_ROWS // 16, depth=16, nodes=MOST_NODES)
@@ -164,15 +164,15 @@ def test_the_widest_tree_fits_the_buffers_and_one_with_more_rows_runs_in_the_ref
     assert backend.num_rejected == 2 and len(backend.pool._free) == 1
 
 
-def test_buffers_are_given_back_once_and_reused_by_the_drafter_that_used_them():
+def test_buffers_are_returned_once_and_reused_by_the_same_drafter():
     generator = static_generator()
     pool, (plain, drafter) = generator.backend.pool, map(generator.drafter, (PLAIN, DEFAULT))
-    borrowed = [pool.borrow(each, SamplingParams(), TREE, 4, 8) for each in (plain, drafter)]
+    borrowed = [pool.borrow(user, SamplingParams(), TREE, 4, 8) for user in (plain, drafter)]
     for buffers in (*borrowed, *borrowed):
         pool.give_back(buffers)
     assert len(pool._free) == 2
-    for each, buffers in zip((plain, drafter), borrowed, strict=True):
-        again = pool.borrow(each, SamplingParams(), TREE, 4, 8)
+    for user, buffers in zip((plain, drafter), borrowed, strict=True):
+        again = pool.borrow(user, SamplingParams(), TREE, 4, 8)
         assert again is buffers
         pool.give_back(again)
     thread = threading.Thread(target=pool.give_back, args=(pool._take(),))
@@ -184,6 +184,6 @@ def test_buffers_are_given_back_once_and_reused_by_the_drafter_that_used_them():
     assert len(pool._free) == 2
 
 
-def test_a_slot_has_room_for_a_text_whose_last_token_nobody_reads():
+def test_buffers_fit_a_text_whose_last_token_is_not_read():
     generator = static_generator(tokens=10**6)
     assert generator.backend.pool.tokens == generator.max_prompt_tokens + 1

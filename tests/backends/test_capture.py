@@ -1,4 +1,4 @@
-"""Capturing, rehearsed without a GPU: what is captured, in which order, and that replays alone give the same text."""
+"""Graph capture, simulated without a GPU: captured passes and their order, and equal text from replays."""
 
 import random
 import time
@@ -16,14 +16,14 @@ from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN, WITH_COPIES
 from tests.backends.static import bucketed_target, in_slots, shape_of, static_generator
 from tests.support import REPETITIVE, SAMPLINGS, TREE, tiny_generator
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU; test_cuda.py captures on it")
 
 CPU = torch.device("cpu")
 # Kinds of passes that every step runs
 STEP = {"write_root", "score_rows", "verify_rows", "commit_rows"}
 
 
-def test_a_pass_is_warmed_up_aside_then_captured_and_then_only_replayed(cuda):
+def test_pass_is_warmed_up_on_a_side_stream_then_captured_and_replayed(cuda):
     counted, source, target = [], torch.ones(3), torch.zeros(3)
 
     def double() -> None:
@@ -43,7 +43,7 @@ def test_a_pass_is_warmed_up_aside_then_captured_and_then_only_replayed(cuda):
     assert len(counted) == WARM_UPS + 1 and cuda.graphs[0].replays == 2
 
 
-def test_other_numerics_are_captured_anew(cuda):
+def test_other_numerics_are_captured_separately(cuda):
     exact = static_generator(graphs=True)
     sampling = SamplingParams(max_new_tokens=6)
     exact.run("Why?", sampling, tree=TREE)
@@ -65,27 +65,27 @@ def test_other_numerics_are_captured_anew(cuda):
         ("jakiro", AUTOMATIC_TREE, 64, STEP | {"grow"}),
     ],
 )
-def test_a_borrowed_gpu_captures_only_for_answers_of_enough_steps(method, tree, tokens, captured, cuda):
-    """A drafted step is taken to bring 3.5 tokens."""
+def test_borrowed_gpu_captures_only_for_answers_with_enough_steps(method, tree, tokens, captured, cuda):
+    """A drafted step is estimated to commit 3.5 tokens."""
     generator = static_generator(graphs=True, measured=True, tokens=200, fewest_steps=4)
     sampling = SamplingParams(max_new_tokens=tokens)
     trace = generator.run("Why?", sampling, method, tree)
     assert shape_of(trace)[1:] == shape_of(tiny_generator().run("Why?", sampling, method, tree))[1:]
     (slot,) = generator.backend.pool._free
-    assert {each.function.func.__name__ for each in slot.passes._passes.values() if each.graph is not None} == captured
+    assert {item.function.func.__name__ for item in slot.passes._passes.values() if item.graph is not None} == captured
     assert not captured & set(cuda.eager)
 
 
 @pytest.mark.parametrize("read", [lambda x: x[0].item(), lambda x: x.nonzero(), lambda x: torch.unique(x)])
-def test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly(read, cuda, monkeypatch):
+def test_planted_host_read_makes_capture_fail_and_passes_run_eagerly(read, cuda, monkeypatch):
     target = bucketed_target()
     score = target.score
 
-    def careless(tree, cache, live):
+    def score_with_read(tree, cache, live):
         read(tree.token_ids)
         return score(tree, cache, live)
 
-    monkeypatch.setattr(target, "score", careless)
+    monkeypatch.setattr(target, "score", score_with_read)
     generator = in_slots(Resources(target), graphs=True)
     sampling = SamplingParams(max_new_tokens=6)
     trace = generator.run("Why?", sampling, "autoregressive")
@@ -99,20 +99,20 @@ def test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly(read, c
 def test_two_threads_never_capture_at_once(cuda):
     inside, most, graphs = 0, 0, Graphs(CPU, True)
 
-    def watched() -> None:
+    def count_threads() -> None:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
         time.sleep(0.01)
         inside -= 1
 
-    passes = [GraphedPass(GraphCache(graphs), watched) for _ in range(3)]
+    passes = [GraphedPass(GraphCache(graphs), count_threads) for _ in range(3)]
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(GraphedPass.prepare, passes))
     assert most == 1 and len(cuda.graphs) == 3
 
 
-def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_timed():
+def test_automatic_trees_have_a_single_size_whose_passes_are_timed():
     generator = static_generator(numerics="fast", graphs=False, tokens=200)
     profile = measure(generator.backend, generator.drafter(DEFAULT), True)
     assert [rows for rows, _ in profile.verify_ms] == [1, 64] and [levels for levels, _ in profile.draft_ms] == [5]
@@ -121,7 +121,7 @@ def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_time
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=64, depth=8))
     assert {len(step.nodes) for step in trace.steps} <= {1, 64}
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=20, depth=3))
-    # The best twenty candidates may all lie above the deepest level that was drafted
+    # The best twenty candidates may all be above the deepest drafted level
     assert {len(step.nodes) for step in trace.steps} <= {1, 20} and max(step.plan.levels for step in trace.steps) <= 3
 
 
@@ -132,13 +132,13 @@ ANSWERS = [
 ]
 
 
-def test_poison_shows_a_pass_that_reads_what_another_capture_made(cuda):
-    source, target, made = torch.ones(3), torch.zeros(3), []
-    book = GraphCache(Graphs(torch.device("cpu"), True))
-    first = GraphedPass(book, lambda: made.append(source * 2))
-    second = GraphedPass(book, lambda: target.copy_(made[-1] + 1))
-    for each in (first, second):
-        each.prepare()
+def test_poison_exposes_a_pass_that_reads_tensors_of_another_capture(cuda):
+    source, target, tensors = torch.ones(3), torch.zeros(3), []
+    cache = GraphCache(Graphs(torch.device("cpu"), True))
+    first = GraphedPass(cache, lambda: tensors.append(source * 2))
+    second = GraphedPass(cache, lambda: target.copy_(tensors[-1] + 1))
+    for graphed in (first, second):
+        graphed.prepare()
     first()
     second()
     assert target.isnan().all()
@@ -146,7 +146,7 @@ def test_poison_shows_a_pass_that_reads_what_another_capture_made(cuda):
 
 @pytest.mark.parametrize("head", ["summed", "dflash", "decoupled, reduced vocabulary"])
 def test_poison_between_shuffled_replays_changes_no_text_and_no_tree(head, cuda):
-    """Replays alone, each text after others; another seed and temperature captures nothing anew."""
+    """Each text is replayed after others; another seed and temperature must not capture again."""
     generator, sliced = static_generator(head, graphs=True), tiny_generator(head)
     order = ANSWERS * 2
     random.Random(3).shuffle(order)
@@ -157,5 +157,5 @@ def test_poison_between_shuffled_replays_changes_no_text_and_no_tree(head, cuda)
         trace = generator.run(REPETITIVE, sampling, method, tree)
         assert shape_of(trace) == shape_of(sliced.run(REPETITIVE, sampling, method, tree))
     assert generator.backend.pool.graphs.num_captured == captured
-    assert not set(cuda.eager) - {"verify_rows"}, "every pass of every step was captured before the answer began"
+    assert not set(cuda.eager) - {"verify_rows"}, "every pass must be captured before the answer starts"
     assert sum(graph.replays for graph in cuda.graphs) > 40

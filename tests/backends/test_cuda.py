@@ -1,4 +1,4 @@
-"""What only a GPU can show: captured passes, the one read a step, memory, and texts that agree with float32's.
+"""Tests that need a GPU: captured passes, one read per step, memory, and agreement with float32 texts.
 
 `make test DEVICE=cuda` runs these with the rest of the suite; without a GPU they skip.
 """
@@ -35,14 +35,14 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
 ]
 CUDA = torch.device("cuda", 0)
-# `python -m jakiro bench` compares many more, on the real pair.
+# `python -m jakiro bench` compares many more tokens, on the default pair
 IDENTICAL_TOKENS = 2000
 
 
 def on_gpu(
     numerics: str = "exact", graphs: bool = True, dtype: torch.dtype = torch.float32, scripted: bool = False
 ) -> JakiroGenerator:
-    """A tiny pair in slots on the GPU."""
+    """Return a generator of a tiny pair with static buffers on the GPU."""
     from jakiro.models.target import TargetModel
 
     target = TargetModel(tiny_model(dtype=dtype).to(CUDA), byte_tokenizer(), "tiny", "0" * 64, numerics)
@@ -54,18 +54,18 @@ def on_gpu(
 
 
 @contextmanager
-def no_sync_but_the_read(monkeypatch):
-    """Everything that waits for the device raises, but a slot's own read."""
+def only_read_may_block(monkeypatch):
+    """Make every blocking call raise an error, except the read of the buffers."""
     to_host = GraphBuffers._to_host
 
-    def exempt(slot, size):
+    def read(slot, size):
         torch.cuda.set_sync_debug_mode("default")
         try:
             return to_host(slot, size)
         finally:
             torch.cuda.set_sync_debug_mode("error")
 
-    monkeypatch.setattr(GraphBuffers, "_to_host", exempt)
+    monkeypatch.setattr(GraphBuffers, "_to_host", read)
     torch.cuda.set_sync_debug_mode("error")
     try:
         yield
@@ -75,7 +75,7 @@ def no_sync_but_the_read(monkeypatch):
 
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_captured_passes_give_what_the_same_passes_give_eagerly(sampling, numerics):
+def test_captured_passes_equal_eager_passes(sampling, numerics):
     captured, eager = on_gpu(numerics), on_gpu(numerics, graphs=False)
     for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro+prompt_lookup", TREE)):
         trace = captured.run(REPETITIVE, sampling, method, tree)
@@ -85,7 +85,7 @@ def test_captured_passes_give_what_the_same_passes_give_eagerly(sampling, numeri
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_captured_texts_are_those_of_a_stock_model_in_float32(sampling):
+def test_captured_texts_equal_those_of_a_stock_model_in_float32(sampling):
     generator = on_gpu(scripted=True)
     trace = generator.run("Tell me.", sampling, tree=TREE)
     prompt = generator.tokenizer.apply_chat_template(
@@ -96,19 +96,19 @@ def test_captured_texts_are_those_of_a_stock_model_in_float32(sampling):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_in_exact_numerics_plain_and_drafted_logits_are_the_same_bits(dtype, monkeypatch):
+def test_plain_and_drafted_logits_are_bit_identical_in_exact_numerics(dtype, monkeypatch):
     generator = on_gpu(dtype=dtype, scripted=True)
     if not generator.target.bit_identical:
         pytest.skip("the load probe found that this GPU's kernels depend on the rows")
     rows: list[torch.Tensor] = []
     verify = GraphBuffers.verify
 
-    def kept(slot, tree, whole_vocabulary=False):
+    def verify_and_record(slot, tree, whole_vocabulary=False):
         outcome = verify(slot, tree, whole_vocabulary)
         rows.append(slot.scored[[0, *outcome.accepted_path]].clone())
         return outcome
 
-    monkeypatch.setattr(GraphBuffers, "verify", kept)
+    monkeypatch.setattr(GraphBuffers, "verify", verify_and_record)
     compared, seed = 0, 0
     while compared < IDENTICAL_TOKENS:
         sampling = SamplingParams(float(seed % 2), seed=seed, max_new_tokens=180)
@@ -123,38 +123,38 @@ def test_in_exact_numerics_plain_and_drafted_logits_are_the_same_bits(dtype, mon
 
 @pytest.mark.parametrize("graphs", [True, False])
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_a_step_waits_for_the_device_once(sampling, graphs, monkeypatch):
+def test_step_waits_for_the_device_once(sampling, graphs, monkeypatch):
     generator = on_gpu(graphs=graphs)
     for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro+prompt_lookup", TREE)):
         stream = generator.stream(REPETITIVE, sampling, method, tree)
         next(stream)
-        with no_sync_but_the_read(monkeypatch):
+        with only_read_may_block(monkeypatch):
             steps = [next(stream) for _ in range(4)]
         assert all(step.draft_ms >= 0 and step.verify_ms > 0 and step.other_ms >= 0 for step in steps)
 
 
-def test_the_watch_notices_a_planted_wait(monkeypatch):
-    with pytest.raises(RuntimeError, match="synchroniz"), no_sync_but_the_read(monkeypatch):
+def test_planted_wait_is_detected(monkeypatch):
+    with pytest.raises(RuntimeError, match="synchroniz"), only_read_may_block(monkeypatch):
         torch.ones(3, device=CUDA).sum().item()
 
 
-def test_two_generators_in_one_process_and_races_do_not_disturb_one_another():
+def test_generators_and_races_in_one_process_do_not_affect_each_other():
     sampling = SamplingParams(1.0, seed=3, max_new_tokens=24)
     first, second = on_gpu("exact"), on_gpu("fast")
-    alone = [shape_of(generator.run("Why?", sampling, tree=TREE)) for generator in (first, second)]
+    expected = [shape_of(generator.run("Why?", sampling, tree=TREE)) for generator in (first, second)]
     streams = [generator.stream("Why?", sampling, tree=TREE) for generator in (first, second)]
     while not all(stream.finished for stream in streams):
         for stream in streams:
             next(stream, None)
-    assert [shape_of(stream.trace) for stream in streams] == alone
+    assert [shape_of(stream.trace) for stream in streams] == expected
     race = first.race("Why?", sampling, tree=TREE)
     for _ in race:
         pass
     assert race.traces["jakiro"].token_ids == race.traces["autoregressive"].token_ids
 
 
-def test_a_slot_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
-    """On torch 2.13 a dropped graph takes its stream's cuBLAS workspace with it; run it under compute-sanitizer."""
+def test_dropped_buffers_leave_graphs_of_other_buffers_intact():
+    """On torch 2.13 dropping a graph clears the cuBLAS workspace of its stream; run this under compute-sanitizer."""
     generator, sampling = on_gpu(), SamplingParams(1.0, seed=3, max_new_tokens=24)
     expected = generator.run("Why?", sampling, tree=TREE).token_ids
     answer = generator.stream("Why?", sampling, tree=TREE)
@@ -163,14 +163,14 @@ def test_a_slot_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
     slots = generator.backend.pool
     slots._retired, slots._free = slots._free, []
     slots._free_retired()
-    # Whatever was given back is taken by others
-    taken = torch.randn(64 << 20, device=CUDA)
+    # Released memory is used by other tensors
+    tensor = torch.randn(64 << 20, device=CUDA)
     for _ in answer:
-        taken.normal_()
+        tensor.normal_()
     assert answer.trace.token_ids == expected
 
 
-def test_everything_usual_is_captured_at_load_within_stated_memory():
+def test_usual_passes_are_captured_at_load_within_reported_memory():
     generator, done = on_gpu("fast"), []
     with reporting_to(lambda step, share, _: done.append((step, share))):
         generator.backend.pool.prepare(usual_drafters(generator))

@@ -1,4 +1,4 @@
-"""Buffers and graphs within memory: what is captured when, what is freed, and what remains after a refusal."""
+"""Buffers and graphs within memory: capture, release, and the state after a refusal."""
 
 import gc
 import threading
@@ -17,14 +17,14 @@ from tests.backends.fake_graphs import GRAPH_BYTES
 from tests.backends.static import bucketed_target, shape_of, static_generator, usual_drafters
 from tests.support import TREE, tiny_generator, tiny_head
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU; test_cuda.py captures on it")
 
 SHORT = SamplingParams(max_new_tokens=6)
 SAMPLED = SamplingParams(0.8, seed=3, max_new_tokens=6)
 
 
-def test_the_page_s_first_answer_captures_nothing_more(cuda):
-    """It races plain decoding and the default method, by automatic trees, at any temperature."""
+def test_first_answer_of_the_page_captures_nothing_more(cuda):
+    """It is a race of plain decoding and the default method with automatic trees, at any temperature."""
     generator, done = static_generator(numerics="fast", graphs=True, measured=True, tokens=40), []
     with progress.reporting_to(lambda name, share, total_bytes: done.append((name, share))):
         generator.backend.pool.prepare(usual_drafters(generator), side_by_side=2)
@@ -42,37 +42,37 @@ def test_the_page_s_first_answer_captures_nothing_more(cuda):
     assert generator.status["graphs"]["slots"] == 2
 
 
-def test_one_slot_is_prepared_where_memory_has_no_room_for_two(cuda, monkeypatch):
+def test_single_set_of_buffers_is_prepared_if_memory_is_too_small_for_two(cuda, monkeypatch):
     generator = static_generator(graphs=True, tokens=40)
-    monkeypatch.setattr(pool.GraphPool, "_fits_another", lambda slots, made: not made)
+    monkeypatch.setattr(pool.GraphPool, "_fits_another", lambda slots, num_made: not num_made)
     generator.backend.pool.prepare(usual_drafters(generator), side_by_side=2)
     assert generator.status["graphs"]["slots"] == 1
     assert generator.run("Why?", SHORT, tree=AUTOMATIC_TREE).steps and not cuda.eager
 
 
-def test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget(cuda):
-    """And those of another slot, in the middle of an answer, stay whole."""
+def test_graphs_of_a_slot_are_dropped_together_at_the_limit_of_their_budget(cuda):
+    """Graphs of another slot, in the middle of an answer, stay intact."""
     generator, sliced = static_generator(graphs=True), tiny_generator()
     graphs = generator.backend.pool.graphs
     generator.run("Why?", SHORT, tree=TREE)
-    beside = generator.stream("Why?", SAMPLED, tree=TREE)
-    first = next(beside)
-    one = len(cuda.graphs)
+    answer = generator.stream("Why?", SAMPLED, tree=TREE)
+    first = next(answer)
+    num_graphs = len(cuda.graphs)
     generator.run("Why?", SHORT, "autoregressive")
-    graphs.budget = (one + 1) * GRAPH_BYTES
+    graphs.budget = (num_graphs + 1) * GRAPH_BYTES
     cuda.log.clear()
     for nodes in range(6, 12):
         tree = TreeConfig(width=4, depth=3, nodes=nodes)
         assert shape_of(generator.run("Why?", SHORT, tree=tree)) == shape_of(sliced.run("Why?", SHORT, tree=tree))
-    assert cuda.log.count("reset") >= one and not cuda.eager
+    assert cuda.log.count("reset") >= num_graphs and not cuda.eager
     assert cuda.log.index("synchronize") < cuda.log.index("reset"), "no graph is dropped while the device may run it"
     status = generator.status["graphs"]
     assert status["graph_bytes"] == GRAPH_BYTES * len(cuda.graphs)
-    list(beside)
-    assert first.nodes and beside.trace.text == sliced.run("Why?", SAMPLED, tree=TREE).text
+    list(answer)
+    assert first.nodes and answer.trace.text == sliced.run("Why?", SAMPLED, tree=TREE).text
 
 
-def test_a_dropped_slot_is_freed_without_the_garbage_collector(cuda, monkeypatch):
+def test_dropped_slot_is_freed_without_the_garbage_collector(cuda, monkeypatch):
     generator = static_generator(graphs=True, tokens=40)
     generator.run("Why?", SHORT, tree=TREE)
     generator.backend.pool._retired, generator.backend.pool._free = generator.backend.pool._free, []
@@ -90,16 +90,16 @@ def test_a_dropped_slot_is_freed_without_the_garbage_collector(cuda, monkeypatch
     assert GRAPH_BYTES * len(cuda.graphs) == generator.status["graphs"]["graph_bytes"]
 
 
-def test_angles_that_captured_passes_read_stay_where_they_are_when_texts_get_longer():
+def test_angle_tables_of_captured_passes_keep_their_address_for_longer_texts():
     table, positions = AngleTable(tiny_head(bucketed_target()).rotary), torch.arange(4)
     before = [part.clone() for part in table.at(positions, 8)]
     read = table._tables[-1]
     assert all(map(torch.equal, before, table.at(positions, 5000)))
-    assert any(each is read for each in table._tables) and table._tables[-1] is not read
+    assert any(part is read for part in table._tables) and table._tables[-1] is not read
 
 
 @pytest.mark.parametrize("method", ["__init__", "open"])
-def test_no_slot_is_lost_where_making_or_opening_one_fails(method, cuda, monkeypatch):
+def test_no_slot_is_lost_if_creating_or_opening_one_fails(method, cuda, monkeypatch):
     generator = static_generator(graphs=True, tokens=40)
     run_out_of_memory_in(method, generator, monkeypatch)
     assert generator.run("Why?", SHORT, tree=TREE).steps
@@ -107,7 +107,7 @@ def test_no_slot_is_lost_where_making_or_opening_one_fails(method, cuda, monkeyp
 
 
 def run_out_of_memory_in(method, generator, monkeypatch):
-    """An answer whose slot's method finds no memory."""
+    """Run an answer in which a method of its buffers runs out of memory."""
     with monkeypatch.context() as patch:
         patch.setattr(GraphBuffers, method, out_of_memory)
         with pytest.raises(torch.OutOfMemoryError):
@@ -118,7 +118,7 @@ def out_of_memory(*_, **__):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-def test_memory_that_runs_out_in_a_capture_is_said_to_be_memory(cuda):
+def test_out_of_memory_in_a_capture_is_reported_as_such(cuda):
     generator = static_generator(graphs=True)
     cuda.fail = out_of_memory
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
@@ -129,11 +129,11 @@ def test_memory_that_runs_out_in_a_capture_is_said_to_be_memory(cuda):
 
 
 @pytest.mark.parametrize(("version", "gives_back"), [("2.12.1+cu130", False), ("2.13.0+cu130", True)])
-def test_after_a_refused_capture_old_torch_is_not_asked_for_memory_again(version, gives_back, cuda, monkeypatch):
+def test_memory_is_not_released_on_old_torch_after_a_rejected_capture(version, gives_back, cuda, monkeypatch):
     monkeypatch.setattr(system, "version", lambda package: version)
     monkeypatch.setattr(system, "_keeps_memory", threading.Event())
-    asked, empty_cache = [], torch.cuda.empty_cache
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: (asked.append(1), empty_cache()))
+    calls, empty_cache = [], torch.cuda.empty_cache
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: (calls.append(1), empty_cache()))
     generator, cuda.asserts = static_generator(graphs=True, tokens=40), not gives_back
 
     def refuse():
@@ -141,8 +141,8 @@ def test_after_a_refused_capture_old_torch_is_not_asked_for_memory_again(version
 
     cuda.fail = refuse
     generator.run("Why?", SHORT, tree=TREE)
-    asked.clear()
+    calls.clear()
     run_out_of_memory_in("open", generator, monkeypatch)
     system.free_memory()
     assert generator.run("Why?", SHORT, tree=TREE).steps
-    assert bool(asked) == gives_back
+    assert bool(calls) == gives_back

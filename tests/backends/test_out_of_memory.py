@@ -1,7 +1,7 @@
-"""Memory that runs out at any place of loading or of an answer is one sentence, and what is asked next works.
+"""Running out of memory in loading or in an answer is reported in one sentence, and the next request works.
 
-Every place in the library that takes memory worth the name is refused once; on a GPU of a real model's these are the
-places that take more than a megabyte.
+Every place in the library that allocates a relevant amount of memory fails once. For a real model on a GPU these are
+the places that allocate more than a megabyte.
 """
 
 import gc
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.usefixtures("without_compiled_functions"),
 ]
 
-# Of tiny models; what a 7B target has over a megabyte of, they have over so many bytes of
+# For tiny models; the same tensors of a 7B target have more than a megabyte
 LIMIT = 8000
 ON_A_GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 ON_A_CPU = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 2147483648 bytes.")
@@ -44,14 +44,14 @@ ASKING = Asking(
 
 
 class Scarce(TorchDispatchMode):
-    """Notes the places that take new memory, and refuses one of them.
+    """A mode that records the places that allocate memory and lets one of them fail.
 
     Args:
-        granted: how often the place may take memory before it is refused.
-        error: what says so.
+        granted: number of allocations of this place that succeed.
+        error: the error of the failed allocation.
 
     Attributes:
-        places: file and line of the library's code, in the order of their first use, and how often each was used.
+        places: number of allocations by file and line of the library, in the order of their first use.
     """
 
     def __init__(self, refused: str | None = None, granted: int = 0, error: Exception = ON_A_GPU) -> None:
@@ -60,20 +60,20 @@ class Scarce(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        new = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor) and not each.is_mkldnn]
-        if any(each.nbytes >= LIMIT for each in new):
-            given = {storage_of(each) for each in tree_leaves((args, kwargs))}
-            if any(each.nbytes >= LIMIT and storage_of(each) not in given for each in new):
+        new = [tensor for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor) and not tensor.is_mkldnn]
+        if any(tensor.nbytes >= LIMIT for tensor in new):
+            existing = {storage_of(tensor) for tensor in tree_leaves((args, kwargs))}
+            if any(tensor.nbytes >= LIMIT and storage_of(tensor) not in existing for tensor in new):
                 place = library_place()
                 self.places[place] += 1
                 if place == self.refused and self.places[place] > self.granted:
-                    # A new one, because a raised one holds all frames that it went through
+                    # A new error, because a raised one references all frames that it passed
                     raise type(self.error)(*self.error.args)
         return result
 
 
 def one_of_each_folder(places):
-    """The first place of each folder of the library."""
+    """Return the first place of each folder of the library."""
     return list({place.partition("/")[0]: place for place in reversed(list(places))}.values())
 
 
@@ -85,18 +85,18 @@ EXTENTS = pytest.mark.parametrize(
 
 @pytest.fixture
 def no_collection(monkeypatch):
-    """Looking for what could be freed, after each refusal, would take most of the time."""
+    """Disable garbage collection: after each failure it would take most of the time."""
     monkeypatch.setattr(gc, "collect", lambda *_: 0)
 
 
 @pytest.fixture
 def frozen():
-    """Called, the garbage collector sees only what is made from then on: collecting takes no time worth the name."""
+    """Return a function that freezes existing objects, so that garbage collection takes little time."""
     yield gc.freeze
     gc.unfreeze()
 
 
-def loaded():
+def make_generator():
     generator = static_generator(tokens=48)
     generator.target = generator.backend.pool.settle(usual_drafters(generator)[-1])
     generator.backend.pool.prepare(usual_drafters(generator), side_by_side=2)
@@ -108,10 +108,10 @@ def text_of(device: LocalDevice) -> list[str]:
 
 
 @EXTENTS
-def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_answer_works(no_collection, extent):
-    device = LocalDevice(loaded)
+def test_out_of_memory_in_an_answer_is_one_sentence_and_the_next_answer_works(no_collection, extent):
+    device = LocalDevice(make_generator)
     device.load(lambda *_: None)
-    # Tables are made once
+    # Tables are created once
     text_of(device)
     with Scarce() as watching:
         expected = text_of(device)
@@ -124,8 +124,8 @@ def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_a
 
 
 @EXTENTS
-def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothing_behind(tags, frozen, extent):
-    """On a pretended GPU: reading, moving, trying, binding and checking the pair, and its first slots."""
+def test_out_of_memory_in_loading_is_one_sentence_and_leaves_no_tensors(tags, frozen, extent):
+    """Covers reading, moving, testing, binding and checking the pair, and its first buffers, on a simulated GPU."""
 
     def load():
         return JakiroGenerator.from_pretrained(*tags.pair, dtype="float32", graphs=False).run("Why?", SHORT).token_ids
@@ -138,7 +138,7 @@ def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothi
         places = [place for place in watching.places if place]
         assert len(places) > 40 and {"heads", "models", "backends"} <= {place.partition("/")[0] for place in places}
         for place in extent(places):
-            # Trial passes take torch's other errors for those of a model that cannot be a target
+            # Trial passes treat other torch errors as those of an unsupported model
             error = ON_A_CPU if place.startswith("target/") else ON_A_GPU
             with Scarce(place, error=error), pytest.raises(ValueError, match=r"^Memory ran out while .* was loaded;"):
                 load()
@@ -146,15 +146,15 @@ def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothi
         assert load() == expected
 
 
-def test_memory_that_runs_out_anywhere_in_a_borrowed_process_leaves_the_pair_it_was_forked_with_whole(tags):
-    """Spaces may keep the process, and then the next answer starts from the same pair."""
+def test_out_of_memory_in_a_forked_process_leaves_the_pair_intact(tags):
+    """Spaces may keep the process, and then the next answer uses the same pair."""
     options = loader.LoadOptions(*tags.pair, "cpu", "float32", "exact", "full", capture_at_load=False)
     read = loader.read_pair(options)
     expected = tiny_generator().run("Why?", SHORT).token_ids
     with tags:
         with Scarce() as watching:
             loader.start_pair(read, PRETENDED)
-        ((moving, count),) = [each for each in watching.places.items() if each[0].startswith("loading/loader.py")]
+        ((moving, count),) = [item for item in watching.places.items() if item[0].startswith("loading/loader.py")]
         assert count > 10
         in_a_slot = next(place for place in watching.places if place.startswith("backends/cuda_graphs/buffers.py"))
         for place, granted in ((moving, count - 1), (in_a_slot, 0)):
@@ -162,10 +162,10 @@ def test_memory_that_runs_out_anywhere_in_a_borrowed_process_leaves_the_pair_it_
                 loader.start_pair(read, PRETENDED)
         parts = loader.start_pair(read, PRETENDED)
         assert JakiroGenerator.from_parts(parts).run("Why?", SHORT).token_ids == expected
-    assert not any(tags.is_tagged(each) for each in (*read.model.parameters(), *read.head.parameters()))
+    assert not any(tags.is_tagged(parameter) for parameter in (*read.model.parameters(), *read.head.parameters()))
 
 
 def new_large_tensors() -> int:
-    """How many tensors worth the name there are beside the frozen ones."""
-    found = [each for each in gc.get_objects() if type(each) in (torch.Tensor, nn.Parameter)]
-    return sum(1 for each in found if not each.is_mkldnn and each.nbytes >= LIMIT)
+    """Return the number of large tensors that are not frozen."""
+    tensors = [tensor for tensor in gc.get_objects() if type(tensor) in (torch.Tensor, nn.Parameter)]
+    return sum(1 for tensor in tensors if not tensor.is_mkldnn and tensor.nbytes >= LIMIT)

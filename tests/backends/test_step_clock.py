@@ -1,6 +1,6 @@
-"""The clock that every speedup rests on: own time is the time that passed, and each part holds what belongs to it.
+"""The clock behind every speedup: a step's time is the elapsed time, and each part has the time that belongs to it.
 
-Time here is a number that the stand-ins advance; nothing waits and nothing is measured.
+Time is a number that the fakes advance; nothing is measured.
 """
 
 import pytest
@@ -28,7 +28,7 @@ COSTS = {
 
 
 class FakeTime:
-    """Stands in for the module `time` where clocks are read."""
+    """Replacement for the module `time` in the clocks."""
 
     def __init__(self) -> None:
         self.ms = 0.0
@@ -37,7 +37,7 @@ class FakeTime:
         return self.ms / 1000
 
     def after(self, cost, function):
-        """The same function, which now takes a known time."""
+        """Return a version of the function that takes a known time."""
 
         def timed(*args, **kwargs):
             self.ms += COSTS[cost]
@@ -55,8 +55,8 @@ def time(monkeypatch):
 
 @pytest.fixture
 def generator(time, monkeypatch):
-    """A generator all of whose parts take known times."""
-    for place, name, cost in (
+    """Return a generator whose parts all take known times."""
+    for owner, name, cost in (
         (ScriptedDrafter, "start", "start"),
         (TreeBudget, "next_tree", "choose"),
         (ScriptedSession, "propose", "propose"),
@@ -66,7 +66,7 @@ def generator(time, monkeypatch):
         (recorder, "make_nodes", "record"),
         (TreeBudget, "update", "learn"),
     ):
-        monkeypatch.setattr(place, name, time.after(cost, getattr(place, name)))
+        monkeypatch.setattr(owner, name, time.after(cost, getattr(owner, name)))
     generator = scripted_generator()
     generator.profile = DeviceProfile(((1, 50.0), (64, 51.0)), ((1, 0.1), (8, 0.2)))
     return generator
@@ -77,7 +77,7 @@ def parts(*names):
 
 
 @pytest.mark.parametrize("policy", ["fixed", "auto"])
-def test_own_time_is_the_time_that_passed_and_drafting_pays_for_all_that_only_drafting_does(generator, time, policy):
+def test_step_time_is_elapsed_time_and_draft_time_includes_all_drafting_work(generator, time, policy):
     tree = TreeConfig(width=1, depth=3, nodes=4, policy=policy)
     before = time.ms
     answer = generator.stream("Why?", SamplingParams(max_new_tokens=40), tree=tree)
@@ -94,11 +94,11 @@ def test_own_time_is_the_time_that_passed_and_drafting_pays_for_all_that_only_dr
     assert sum(step.total_ms for step in steps) == pytest.approx(time.ms - before)
 
 
-def test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_its_time(time, monkeypatch):
-    """The device drafts for 10 ms, the host is away for 4 or for 30 of them, a target's pass follows for 20."""
+def test_draft_ahead_counts_only_the_time_that_its_step_waits(time, monkeypatch):
+    """The device drafts for 10 ms while the host pauses for 4 or 30 ms; a pass of the target takes 20 ms."""
 
     class Event:
-        """Happens when the device has come that far."""
+        """An event with the time at which the device reaches it."""
 
         device_ms = 0.0
 
@@ -128,10 +128,10 @@ def test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_i
         assert (step.draft_ms, step.verify_ms, step.other_ms) == pytest.approx((10, 20, 1))
         with step.draft():
             time.ms += 3
-        assert (step.draft_ms, step.other_ms) == pytest.approx((13, 1)), "the host times what follows the copy"
+        assert (step.draft_ms, step.other_ms) == pytest.approx((13, 1)), "work after the copy is timed by the host"
 
 
-def test_a_clock_that_pauses_counts_nothing_meanwhile(time):
+def test_paused_time_is_not_counted(time):
     step = StepClock()
     time.ms += 2
     step.pause()

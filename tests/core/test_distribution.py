@@ -1,6 +1,7 @@
-"""Sampled text has the target's distribution: enumerated on ten words, at temperatures ≠ 1 and top-p < 1.
+"""Sampled text has the target's distribution, which is enumerated for ten words, at temperatures ≠ 1 and top-p < 1.
 
-A choice is exact only if each of its parts is: the candidates' tokens, the bonus after a refusal, the bonus at a leaf.
+The result is exact only if each part is exact: the accepted candidates, the bonus token after a rejection, and the
+bonus token after a leaf.
 """
 
 import math
@@ -24,14 +25,15 @@ NUM_WORDS = 10
 
 
 def warped_probs(logits, sampling):
-    """What transformers would sample from, in float64."""
+    """Return the probabilities that transformers would sample from, in float64."""
     return warpers(sampling)(None, logits.float()).double().softmax(-1)
 
 
 def assert_follows(counts, probs):
-    """Chi-square over cells that expect five or more, the rest pooled; and nothing impossible ever happened.
+    """Check that counts follow probabilities with a chi-square test, and that no impossible outcome occurred.
 
-    The bound is five standard deviations of the chi-square distribution above its mean.
+    Outcomes with an expected count below five are pooled. The bound is five standard deviations of the chi-square
+    distribution above its mean.
     """
     total = sum(counts.values())
     impossible = [outcome for outcome in counts if probs.get(outcome, 0.0) == 0.0]
@@ -56,7 +58,7 @@ SAMPLINGS = {
     "top-k and nucleus": SamplingParams(temperature=0.8, top_p=0.9, top_k=5),
     "min-p": SamplingParams(temperature=1.4, min_p=0.3),
 }
-# What changes logits by the text before them
+# Settings that change logits depending on the preceding text
 PENALISED = {
     "repetition": SamplingParams(1.1, min_p=0.05, repetition_penalty=1.8),
     "presence and frequency": SamplingParams(1.2, presence_penalty=1.5, frequency_penalty=1.9),
@@ -69,13 +71,13 @@ def with_seed(sampling, seed, max_new_tokens=256):
     return replace(sampling, seed=seed, max_new_tokens=max_new_tokens)
 
 
-# A target whose logits depend on the last word only, and a tree that guesses likely and unlikely words.
+# A target whose logits depend only on the last word, and a tree of likely and unlikely words
 TABLE = torch.randn((NUM_WORDS, NUM_WORDS), generator=torch.Generator().manual_seed(4)).mul(0.8).to(DEVICE)
 START = 3
 
 
-def guessing_tree(probs):
-    """Likely and unlikely words after the root, likely ones after the first two, one on the third level."""
+def table_tree(probs):
+    """Return a tree of likely and unlikely words below the root, likely ones below the first two, one at depth 3."""
     first = probs[START].argsort(descending=True).tolist()
     tokens, parents = [START, *first[:3], first[-1]], [-1, 0, 0, 0, 0]
     for parent in (1, 2):
@@ -87,8 +89,8 @@ def guessing_tree(probs):
     return tree_of(tokens, parents)
 
 
-def steps_of(tree, sampling, root_position):
-    """The outcome of verifying one tree against the table."""
+def outcome_of(tree, sampling, root_position):
+    """Return the outcome of verifying one tree against the table."""
     noise, mask = KeyedNoise(sampling.seed), ancestor_mask(tree.parents, tree.max_depth)
     return read_outcome(tree, verify(tree, mask, TABLE[tree.token_ids], sampling, noise, root_position))
 
@@ -96,7 +98,7 @@ def steps_of(tree, sampling, root_position):
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_verified_paths_and_their_bonus_follow_the_enumerated_distribution(sampling):
     probs = warped_probs(TABLE, sampling)
-    tree = guessing_tree(probs)
+    tree = table_tree(probs)
     parents, tokens = tree.parents.tolist(), tree.token_ids.tolist()
     children = {(parents[node], tokens[node]): node for node in range(1, len(tokens))}
 
@@ -114,7 +116,7 @@ def test_verified_paths_and_their_bonus_follow_the_enumerated_distribution(sampl
     assert sum(expected.values()) == pytest.approx(1.0)
     counts, ends = Counter(), Counter()
     for seed in range(2000):
-        outcome = steps_of(tree, with_seed(sampling, seed), root_position=seed % 7)
+        outcome = outcome_of(tree, with_seed(sampling, seed), root_position=seed % 7)
         counts[(*outcome.accepted_ids, outcome.bonus_token_id)] += 1
         ends[outcome.accepted_path[-1] if outcome.accepted_path else 0] += 1
     assert_follows(counts, expected)
@@ -123,12 +125,12 @@ def test_verified_paths_and_their_bonus_follow_the_enumerated_distribution(sampl
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_the_bonus_at_a_leaf_follows_the_warped_distribution_after_it(sampling):
+def test_bonus_after_a_leaf_follows_the_warped_distribution(sampling):
     probs = warped_probs(TABLE, sampling)
     word = int(probs[START].argmax())
     tree, counts = tree_of([START, word], [-1, 0]), Counter()
     for seed in range(1500):
-        outcome = steps_of(tree, with_seed(sampling, seed), root_position=11)
+        outcome = outcome_of(tree, with_seed(sampling, seed), root_position=11)
         if outcome.accepted_path == [1]:
             counts[outcome.bonus_token_id] += 1
     assert sum(counts.values()) > 200
@@ -137,7 +139,7 @@ def test_the_bonus_at_a_leaf_follows_the_warped_distribution_after_it(sampling):
 
 @pytest.fixture(scope="module")
 def words():
-    """A ten-word model and, beside it, the stock copy that is enumerated."""
+    """Return a stock ten-word model, and a generator whose target is a copy of it."""
     model = tiny_model(seed=2, vocab_size=NUM_WORDS, hidden_size=16, layers=1)
     target = TargetModel(tiny_model(seed=2, vocab_size=NUM_WORDS, hidden_size=16, layers=1), word_tokenizer())
     return model, JakiroGenerator(Resources(target, tiny_head(target)))
@@ -148,7 +150,7 @@ PROMPT = "the small cat"
 
 @torch.no_grad()
 def enumerated_text(model, sampling, length):
-    """Probability of every text of so many words by a stock model, transformers' processors and formulas."""
+    """Return the probability of every text of `length` words, by a stock model and transformers' processors."""
     prompt = word_tokenizer()(PROMPT)["input_ids"]
     joint = {(): 1.0}
     for _ in range(length):
@@ -172,15 +174,15 @@ def test_whole_answers_follow_the_enumerated_distribution(words, sampling):
     expected = enumerated_text(model, sampling, 3)
     assert sum(expected.values()) == pytest.approx(1.0)
     assert_follows(counts, expected)
-    for place in range(3):
+    for position in range(3):
         single = Counter()
         for text, prob in expected.items():
-            single[text[place]] += prob
-        assert_follows(Counter(text[place] for text in counts.elements()), single)
+            single[text[position]] += prob
+        assert_follows(Counter(text[position] for text in counts.elements()), single)
     assert any(step.accepted_path for step in steps) and any(not step.accepted_path for step in steps)
 
 
-def test_the_bound_notices_an_answer_without_its_penalties(words):
+def test_bound_detects_an_answer_without_its_penalties(words):
     model, generator = words
     free = SamplingParams(1.2, max_new_tokens=3)
     answers = [generator.run(PROMPT, with_seed(free, seed, 3), raw=True).token_ids for seed in range(500)]
@@ -189,15 +191,15 @@ def test_the_bound_notices_an_answer_without_its_penalties(words):
             assert_follows(Counter(map(tuple, answers)), enumerated_text(model, sampling, 3))
 
 
-def test_the_bound_notices_a_bonus_drawn_without_warping():
+def test_bound_detects_a_bonus_sampled_without_warping():
     sampling = SAMPLINGS["top-k and nucleus"]
     probs = {index: p for index, p in enumerate(warped_probs(TABLE, sampling)[START].tolist()) if p > 0}
     unwarped = SamplingParams(temperature=1.4)
     counts = Counter(
-        steps_of(tree_of([START], [-1]), with_seed(unwarped, seed), 5).bonus_token_id for seed in range(500)
+        outcome_of(tree_of([START], [-1]), with_seed(unwarped, seed), 5).bonus_token_id for seed in range(500)
     )
     with pytest.raises(AssertionError):
         assert_follows(counts, probs)
-    kept = Counter({index: number for index, number in counts.items() if index in probs})
+    possible = Counter({index: number for index, number in counts.items() if index in probs})
     with pytest.raises(AssertionError, match="chi-square"):
-        assert_follows(kept, probs)
+        assert_follows(possible, probs)

@@ -1,4 +1,4 @@
-"""Verification by hand: which path is accepted, which token is the bonus, and what one read brings back."""
+"""Verification, checked by hand: the accepted path, the bonus token, and the values of one read from the device."""
 
 import math
 from dataclasses import replace
@@ -22,8 +22,8 @@ from tests.support import DEVICE, tree_of
 
 
 @pytest.fixture(autouse=True, params=["torch", "compiled"])
-def one_way(request, monkeypatch):
-    """Verification by torch's operations and one copy, as on a GPU, and by compiled code."""
+def implementation(request, monkeypatch):
+    """Run verification with torch operations and one copy, as on a GPU, and with compiled code."""
     if request.param == "torch":
         monkeypatch.setattr("jakiro.ops.kernels.current", lambda: kernels.TORCH)
         monkeypatch.setattr("jakiro.backends.outcome._is_on_host", lambda tensor: False)
@@ -41,7 +41,7 @@ PARENTS = [-1, 0, 0, 0, 1, 1, 2, 5]
 
 
 def logits_choosing(choices):
-    """Logits whose greedy choice after node i is choices[i], with margin 2."""
+    """Return logits whose greedy choice after node i is choices[i], with margin 2."""
     logits = torch.zeros((len(choices), VOCAB_SIZE), device=DEVICE)
     logits[range(len(choices)), choices] = 2.0
     return logits
@@ -70,7 +70,7 @@ def outcome_of(tokens, parents, logits, sampling=SamplingParams(), root_position
     ],
     ids=["none", "to the leaf", "stops inside", "other child", "leaf at depth 1", "same token elsewhere", "orphans"],
 )
-def test_the_accepted_path_follows_the_target_s_choices(choices, path, bonus):
+def test_accepted_path_follows_the_choices_of_the_target(choices, path, bonus):
     outcome = outcome_of(TOKENS, PARENTS, logits_choosing(choices))
     assert (outcome.accepted_path, outcome.bonus_token_id) == (path, bonus)
     assert outcome.accepted_ids == [TOKENS[node] for node in path]
@@ -79,19 +79,19 @@ def test_the_accepted_path_follows_the_target_s_choices(choices, path, bonus):
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(0.8, seed=3), SamplingParams(0.8, top_p=0.9, top_k=6, seed=3)])
-def test_every_node_is_judged_with_the_noise_of_its_own_position(sampling):
+def test_every_node_uses_the_noise_of_its_own_position(sampling):
     logits = torch.randn((8, VOCAB_SIZE), generator=torch.Generator().manual_seed(2)).to(DEVICE)
     depths = [0, 1, 1, 1, 2, 2, 2, 3]
     outcome = outcome_of(TOKENS, PARENTS, logits, sampling)
     for node, depth in enumerate(depths):
         position = torch.tensor([20 + depth + 1], device=DEVICE)
-        alone = choose(logits[node : node + 1], sampling, KeyedNoise(3), position)
-        assert outcome.choices[node] == int(alone.token_ids)
-        assert outcome.margins[node] == pytest.approx(float(alone.margins), abs=1e-6)
+        single = choose(logits[node : node + 1], sampling, KeyedNoise(3), position)
+        assert outcome.choices[node] == int(single.token_ids)
+        assert outcome.margins[node] == pytest.approx(float(single.margins), abs=1e-6)
 
 
 @pytest.mark.parametrize("warping", [{}, {"top_p": 0.2, "top_k": 2}], ids=["whole rows", "nucleus"])
-def test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature(warping):
+def test_target_probs_are_those_of_the_raw_logits_of_the_parent_at_the_temperature(warping):
     sampling = SamplingParams(temperature=0.5, **warping, seed=3)
     logits = torch.randn((8, VOCAB_SIZE), generator=torch.Generator().manual_seed(2)).to(DEVICE)
     outcome = outcome_of(TOKENS, PARENTS, logits, sampling)
@@ -103,7 +103,7 @@ def test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature(wa
     assert greedy.target_probs[1] == pytest.approx(float(logits[0].softmax(-1)[1]), rel=1e-5)
 
 
-def test_only_rows_on_the_accepted_path_can_ask_for_the_full_sort():
+def test_only_rows_on_the_accepted_path_can_require_the_full_sort():
     sampling = SamplingParams(temperature=1.0, top_p=0.9)
     logits = logits_choosing([1, 5, 0, 0, 0, 6, 0, 8]) * 20
     flat_off_path, flat_on_path = logits.clone(), logits.clone()
@@ -111,13 +111,13 @@ def test_only_rows_on_the_accepted_path_can_ask_for_the_full_sort():
     flat_on_path[7] = 0.0
     assert outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).accepted_path == [1, 5, 7]
     assert not outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).needs_full_sort
-    # Compiled code has no prefix
-    asks = kernels.current().sampling_for(logits) is None
-    assert outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=3).needs_full_sort is asks
+    # Compiled code does not use a prefix
+    expected = kernels.current().sampling_for(logits) is None
+    assert outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=3).needs_full_sort is expected
     assert not outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=VOCAB_SIZE).needs_full_sort
 
 
-def test_read_back_brings_every_field_of_the_tree_and_each_node_its_own():
+def test_outcome_has_every_field_of_every_node():
     tree = tree_of(TOKENS, PARENTS)
     count = tree.num_nodes
     columns = {
@@ -139,7 +139,7 @@ def test_read_back_brings_every_field_of_the_tree_and_each_node_its_own():
         assert getattr(outcome, name) == column.tolist(), name
     assert outcome.evidence == {name: rows.tolist() for name, rows in evidence.items()}
     for index, node in enumerate(make_nodes(outcome, SimpleNamespace(piece=lambda token: bytes([token])), "xyz")):
-        names = tuple(name for place, name in enumerate("xyz") if outcome.also[index] >> place & 1)
+        names = tuple(name for bit, name in enumerate("xyz") if outcome.also[index] >> bit & 1)
         assert node == Node(
             TOKENS[index], bytes([TOKENS[index]]), PARENTS[index], outcome.depths[index], outcome.draft_passes[index],
             outcome.scores[index], outcome.draft_probs[index], outcome.target_probs[index] if index else None,
@@ -151,23 +151,23 @@ def test_read_back_brings_every_field_of_the_tree_and_each_node_its_own():
     assert {type(value) for value in whole_numbers} == {int}
 
 
-# A parent for every node after the root: any node before it.
+# Parents of the nodes after the root: any earlier node
 ANY_PARENTS = st.lists(st.integers(0, 10**6), max_size=24).map(
     lambda picks: [-1, *(pick % (index + 1) for index, pick in enumerate(picks))]
 )
 
 
 def ancestors(parents, node):
-    """A node and its ancestors, by walking."""
-    found = set()
+    """Return a node and its ancestors by walking up the tree."""
+    nodes = set()
     while node >= 0:
-        found.add(node)
+        nodes.add(node)
         node = parents[node]
-    return found
+    return nodes
 
 
 @given(ANY_PARENTS, st.integers(0, 3))
-def test_each_node_sees_itself_and_its_ancestors_and_nothing_else(parents, slack):
+def test_each_node_attends_to_itself_and_its_ancestors_only(parents, slack):
     tree = tree_of(range(len(parents)), parents)
     mask = ancestor_mask(tree.parents, tree.max_depth + slack)
     for node in range(len(parents)):
@@ -175,15 +175,15 @@ def test_each_node_sees_itself_and_its_ancestors_and_nothing_else(parents, slack
 
 
 @given(ANY_PARENTS, st.data())
-def test_the_accepted_node_is_the_deepest_whose_ancestors_are_all_right(parents, data):
+def test_accepted_node_is_the_deepest_one_with_a_correct_path(parents, data):
     tree = tree_of(range(len(parents)), parents)
     right = data.draw(st.lists(st.booleans(), min_size=len(parents), max_size=len(parents)))
     # At most one sibling is right: siblings are distinct, and their parent has one choice.
-    taken = set()
+    parents_in_use = set()
     for node, parent in enumerate(parents):
-        right[node] = right[node] and parent not in taken
-        taken |= {parent} if right[node] else set()
+        right[node] = right[node] and parent not in parents_in_use
+        parents_in_use |= {parent} if right[node] else set()
     mask = ancestor_mask(tree.parents, tree.max_depth)
     end = int(accepted_node(mask, tree.depths, torch.tensor(right, device=DEVICE)))
-    kept = [node for node in range(len(parents)) if all(right[a] or a == 0 for a in ancestors(parents, node))]
-    assert end == max(kept, key=lambda node: int(tree.depths[node]))
+    correct = [node for node in range(len(parents)) if all(right[a] or a == 0 for a in ancestors(parents, node))]
+    assert end == max(correct, key=lambda node: int(tree.depths[node]))

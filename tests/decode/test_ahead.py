@@ -1,4 +1,4 @@
-"""The next draft begins while the host still describes a step, where the device works beside it: on a GPU, in slots."""
+"""Drafting ahead: on a GPU the next draft starts while the host still describes a step."""
 
 import pytest
 
@@ -16,33 +16,35 @@ SAMPLED = SamplingParams(0.8, seed=3, max_new_tokens=12)
 
 @pytest.fixture
 def log(monkeypatch):
-    """What happens in which order, in slots that say that the host goes on before a draft is done."""
-    found = []
+    """Return the order of calls, with buffers that report that the host continues before a draft is complete."""
+    calls = []
 
-    def logged(place, name, word):
-        function = getattr(place, name)
-        monkeypatch.setattr(place, name, lambda *given, **more: (found.append(word), function(*given, **more))[1])
+    def log_calls(owner, name, word):
+        function = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *arguments, **options: (calls.append(word), function(*arguments, **options))[1]
+        )
 
     monkeypatch.setattr(GraphBuffers, "can_draft_ahead", True)
-    logged(StaticHeadSession, "propose", "draft")
-    logged(GraphBuffers, "score", "score")
-    logged(recorder, "make_nodes", "describe")
-    return found
+    log_calls(StaticHeadSession, "propose", "draft")
+    log_calls(GraphBuffers, "score", "score")
+    log_calls(recorder, "make_nodes", "describe")
+    return calls
 
 
 @pytest.mark.parametrize("tree", [TREE, AUTOMATIC_TREE], ids=["fixed", "automatic"])
-def test_the_next_draft_begins_before_a_step_is_described_and_the_text_stays_the_same(log, tree):
+def test_next_draft_starts_before_a_step_is_described_and_keeps_the_text(log, tree):
     expected = tiny_generator().run("Why?", SAMPLED, "autoregressive")
     log.clear()
     trace = static_generator(measured=True).run("Why?", SAMPLED, tree=tree)
     assert (trace.token_ids, trace.end_reason) == (expected.token_ids, expected.end_reason)
     assert log.count("score") == log.count("describe") == len(trace.steps) > 2
-    drafts = [place for place, word in enumerate(log) if word == "draft"]
+    drafts = [index for index, word in enumerate(log) if word == "draft"]
     assert drafts[0] == 0 and len(drafts) > 1
-    assert all(log[place - 1 : place + 2] == ["score", "draft", "describe"] for place in drafts[1:])
+    assert all(log[index - 1 : index + 2] == ["score", "draft", "describe"] for index in drafts[1:])
 
 
-def test_nothing_is_drafted_after_the_last_token_and_a_stop_drops_what_was(log):
+def test_no_draft_starts_after_the_last_token_and_a_stop_drops_a_pending_one(log):
     generator = static_generator()
     ended = generator.stream("Why?", SamplingParams(max_new_tokens=2), tree=TREE)
     next(ended)

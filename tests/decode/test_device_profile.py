@@ -1,4 +1,4 @@
-"""What passes cost is timed by turns, on a fake clock here, and a slot comes back whatever happens."""
+"""Profiles of pass times, measured here with a fake clock; buffers are returned even if measuring fails."""
 
 import json
 from unittest.mock import Mock
@@ -23,7 +23,7 @@ CHAINS = next(method for method in METHODS.values() if method.aliases and not me
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Passes over r rows after n tokens take `cost(n, r)`, 10 + r + n / 100 ms; drafts of d levels 2 + 3 d."""
+    """Return a clock: r rows after n tokens take `cost(n, r)`, 10 + r + n / 100 ms, and drafts of d levels 2 + 3 d."""
     fake = FakeTime()
     fake.cost, fake.passes = lambda length, rows: 10.0 + rows + length / 100, []
     score, start = TorchSession.score, HeadDrafter.start
@@ -35,17 +35,17 @@ def clock(monkeypatch):
         fake.ms += fake.cost(length, tree.num_nodes)
 
     def timed_start(self, *arguments):
-        made = start(self, *arguments)
-        propose = made.propose
+        session = start(self, *arguments)
+        propose = session.propose
 
         def timed(limits):
             fake.ms += 2.0 + 3.0 * limits.tree.depth
             proposal = propose(limits)
-            assert int(proposal.tree.depths.max()) == limits.tree.depth, "a draft that stopped before its last level"
+            assert int(proposal.tree.depths.max()) == limits.tree.depth, "the draft stopped before its last level"
             return proposal
 
-        made.propose = timed
-        return made
+        session.propose = timed
+        return session
 
     monkeypatch.setattr(costs, "time", fake)
     monkeypatch.setattr(TorchSession, "score", timed_score)
@@ -53,13 +53,13 @@ def clock(monkeypatch):
     return fake
 
 
-def test_a_profile_holds_passes_by_rows_drafts_by_levels_and_what_longer_texts_add(clock):
+def test_profile_has_times_by_rows_by_levels_and_per_thousand_tokens(clock):
     generator = tiny_generator("decoupled")
     generator.target.max_positions = 2048
     profile = measure(generator.backend, generator.drafter(DEFAULT), has_drafts=True)
     assert profile.verify_ms == tuple((rows, 10.0 + rows + NEAR_TOKENS / 100) for rows in ROWS)
     assert profile.draft_ms == tuple((levels, 2.0 + 3.0 * levels) for levels in LEVELS)
-    # Before each draft a pass of the target fills the processor's caches
+    # A pass of the target before each draft fills the CPU caches
     assert clock.passes.count((NEAR_TOKENS, 1)) == (1 + ROUNDS) * (1 + len(LEVELS))
     # Each thousand tokens adds 10 ms
     assert profile.further_ms == tuple((rows, pytest.approx(10.0, abs=0.2)) for rows in FAR_ROWS)
@@ -68,30 +68,30 @@ def test_a_profile_holds_passes_by_rows_drafts_by_levels_and_what_longer_texts_a
     assert json.loads(json.dumps(profile.to_dict())) == profile.to_dict()
 
 
-def test_sizes_take_turns_and_what_disturbs_two_rounds_of_five_changes_nothing(clock):
+def test_sizes_alternate_and_disturbances_of_two_rounds_of_five_have_no_effect(clock):
     generator, cost = tiny_generator(), clock.cost
     quiet = measure(generator.backend, generator.drafter(PLAIN), has_drafts=False)
     near = [rows for length, rows in clock.passes if length == NEAR_TOKENS]
-    assert near == [*ROWS] * (1 + ROUNDS), "every round has all sizes"
+    assert near == [*ROWS] * (1 + ROUNDS), "every round must include all sizes"
     clock.passes.clear()
     disturbed = {*range(len(ROWS), 3 * len(ROWS))}
     clock.cost = lambda length, rows: cost(length, rows) * (5 if len(clock.passes) - 1 in disturbed else 1)
     assert measure(generator.backend, generator.drafter(PLAIN), has_drafts=False) == quiet
-    # The first time is not counted: what is new may take several times as long
+    # The first round is not counted, because first calls may take several times as long
     clock.passes.clear()
     clock.cost = lambda length, rows: cost(length, rows) * (5 if len(clock.passes) <= len(ROWS) else 1)
     assert measure(generator.backend, generator.drafter(PLAIN), has_drafts=False) == quiet
 
 
-def test_a_method_is_measured_once_for_each_number_of_threads(monkeypatch):
+def test_method_is_measured_once_for_each_number_of_threads(monkeypatch):
     measured, generator = [], tiny_generator()
     generator = JakiroGenerator(generator._resources, measures=True)
 
-    def once(backend, drafter, drafts):
+    def measure_once(backend, drafter, drafts):
         measured.append(drafts)
         return DeviceProfile(((1, 10.0), (24, 12.0)), ((1, 1.0), (4, 3.0)) if drafts else ())
 
-    monkeypatch.setattr("jakiro.generator.measure", once)
+    monkeypatch.setattr("jakiro.generator.measure", measure_once)
     sampling, tree = SamplingParams(max_new_tokens=4), TreeConfig(policy="auto")
     threads = torch.get_num_threads()
     try:
@@ -104,10 +104,10 @@ def test_a_method_is_measured_once_for_each_number_of_threads(monkeypatch):
     assert measured == [True, False, True, False]
     generator.run("Why?", sampling, DEFAULT.name, TreeConfig(nodes=4, depth=2))
     generator.run("Why?", sampling, PLAIN.name)
-    assert len(measured) == 4, "trees of a fixed size ask for no costs"
+    assert len(measured) == 4, "trees of a fixed size need no profile"
 
 
-def test_a_slot_comes_back_although_measuring_failed(monkeypatch, without_compiled_functions):
+def test_buffers_are_returned_if_measuring_fails(monkeypatch, without_compiled_functions):
     generator = static_generator()
     monkeypatch.setattr(GraphBuffers, "prefill", Mock(side_effect=RuntimeError("out of memory")))
     with pytest.raises(RuntimeError, match="out of memory"):

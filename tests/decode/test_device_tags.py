@@ -1,7 +1,7 @@
-"""A whole generator on a pretended GPU: no tensor of the CPU meets one of the device, and a step waits for it once.
+"""A whole generator on a simulated GPU: CPU and device tensors are never mixed, and a step blocks once.
 
-Loading, prefill, drafting, scoring, verifying and committing run in slots as on a GPU, not captured; so does the page's
-first answer, and an answer in ZeroGPU's way.
+Loading, prefill, drafting, scoring, verification and commits run in static buffers as on a GPU, but are not captured.
+The first answer of the page and an answer on ZeroGPU run in the same way.
 """
 
 import threading
@@ -21,7 +21,7 @@ from tests.backends.static import COSTS
 from tests.device_tags import PRETENDED
 from tests.support import REPETITIVE, TREE, scripted_generator, tiny_generator
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py runs on it")
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU; test_cuda.py runs on it")
 
 GREEDY, SAMPLED = SamplingParams(max_new_tokens=5), SamplingParams(1.0, top_p=0.9, seed=3, max_new_tokens=5)
 LONG = SamplingParams(max_new_tokens=12)
@@ -30,8 +30,8 @@ PENALISED = SamplingParams(
 )
 
 
-def loaded(tags, **more) -> JakiroGenerator:
-    generator = JakiroGenerator.from_pretrained(*tags.pair, dtype="float32", graphs=False, **more)
+def loaded(tags, **options) -> JakiroGenerator:
+    generator = JakiroGenerator.from_pretrained(*tags.pair, dtype="float32", graphs=False, **options)
     generator.profile = COSTS
     return generator
 
@@ -39,8 +39,8 @@ def loaded(tags, **more) -> JakiroGenerator:
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
 def test_device_tag_loading_and_steps_wait_for_the_device_once(tags, numerics, monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 10**9)
-    asked = (GREEDY, SAMPLED, PENALISED)
-    plain = {sampling: tiny_generator().run(REPETITIVE, sampling, "autoregressive") for sampling in asked}
+    samplings = (GREEDY, SAMPLED, PENALISED)
+    plain = {sampling: tiny_generator().run(REPETITIVE, sampling, "autoregressive") for sampling in samplings}
     with tags:
         generator = loaded(tags, numerics=numerics)
         assert generator.status["device"] == "cuda:0" and generator.status["graphs"]["slots"] == 1
@@ -59,7 +59,7 @@ def test_device_tag_loading_and_steps_wait_for_the_device_once(tags, numerics, m
     [replace(GREEDY, no_repeat_ngram_size=1), replace(SAMPLED, grammar=Grammar("regex", "[a-f]{2,9}"))],
     ids=["runs", "grammar"],
 )
-def test_device_tag_where_the_host_looks_at_each_tree_the_choice_is_made_outside_and_nothing_ahead(tags, sampling):
+def test_device_tag_processors_on_the_host_disable_captured_verification_and_drafting_ahead(tags, sampling):
     expected = tiny_generator().run(REPETITIVE, sampling, "autoregressive").token_ids
     with tags:
         generator = loaded(tags)
@@ -67,15 +67,15 @@ def test_device_tag_where_the_host_looks_at_each_tree_the_choice_is_made_outside
             stream = generator.stream(REPETITIVE, sampling, method, tree)
             assert not stream._backend.can_draft_ahead
             drafter = generator.drafter(generator.known_methods.named(method))
-            needed = stream._backend.needed(drafter, sampling, TREE, 1, 40)
-            assert not [each for each in needed if each.function.func.__name__ == "verify_rows"]
+            passes = stream._backend.needed(drafter, sampling, TREE, 1, 40)
+            assert not [item for item in passes if item.function.func.__name__ == "verify_rows"]
             for step in stream:
                 assert step.plan.why.endswith("so nothing is drafted ahead.")
             assert stream.trace.token_ids == expected
         assert generator.stream(REPETITIVE, GREEDY, tree=TREE)._backend.can_draft_ahead
 
 
-def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
+def test_device_tag_mode_detects_blocking_calls_in_a_step(tags, monkeypatch):
     with tags:
         stream = loaded(tags).stream("Why?", GREEDY, tree=TREE)
         ours, pinned = torch.ones(3, device=PRETENDED), torch.ones(3, pin_memory=True)
@@ -112,8 +112,8 @@ def test_device_tag_a_reread_step_reads_twice(on_a_pretended_gpu):
             assert tags.reads == {"tolist": 2}
 
 
-def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):
-    """Read on the CPU, moved to the GPU by the process that answers, which captures graphs of its own."""
+def test_device_tag_answer_on_zerogpu(tags, monkeypatch):
+    """Load on the CPU; the process that answers moves the pair to the GPU and captures its own graphs."""
     zero_device = pytest.importorskip(
         "app.devices.zero", reason="the page's packages are not installed", exc_type=ImportError
     )
@@ -122,21 +122,21 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):
     captured, threads = [], torch.get_num_threads()
     monkeypatch.setattr(zero_device, "seconds_for", lambda *_: 120)
     monkeypatch.setattr(loader, "PAYS_FROM", 3)
-    monkeypatch.setattr(GraphPool, "prepare", lambda *_: pytest.fail("seconds of a borrowed GPU go into unused graphs"))
+    monkeypatch.setattr(GraphPool, "prepare", lambda *_: pytest.fail("seconds of a borrowed GPU for unused graphs"))
 
     def gpu(duration):
-        """As `spaces.GPU`, in this process with the pretended GPU; what an answer has loaded ends with it."""
+        """Replace `spaces.GPU` by the simulated GPU in this process; objects loaded by an answer end with it."""
 
-        def decorated(task):
-            def within(*arguments):
+        def decorate(task):
+            def run_inside(*arguments):
                 with tags:
                     yield from task(*arguments)
                     captured.append(zero._generator.status["graphs"]["captured"])
                     zero._generator = None
 
-            return within
+            return run_inside
 
-        return decorated
+        return decorate
 
     zero = zero_device.ZeroDevice(lambda: loader.read_pair(options), gpu, "cuda")
     zero.load(lambda *_: None)
@@ -149,4 +149,4 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, monkeypatch):
             assert expected.text.endswith("".join(texts))
     torch.set_num_threads(threads)
     first, second = captured
-    assert first == second > 4, "each process has graphs of its own"
+    assert first == second > 4, "each process must capture its own graphs"

@@ -1,4 +1,4 @@
-"""The promise: plain decoding equals the outside reference, and every drafter writes plain decoding's text."""
+"""Losslessness: plain decoding equals the reference decoder, and every drafter keeps the text of plain decoding."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -53,7 +53,7 @@ REPETITIVE = [
 @given(PROMPTS, SAMPLINGS)
 @example("Why is the sky blue?", SamplingParams(max_new_tokens=40))
 @example("Why is the sky blue?", SamplingParams(temperature=0.7, top_p=0.9, seed=2**63 - 1, max_new_tokens=40))
-def test_plain_decoding_equals_the_outside_reference(generator, prompt, sampling):
+def test_plain_decoding_equals_the_reference_decoder(generator, prompt, sampling):
     expected = reference_answer(tiny_model(), prompt_ids(prompt), sampling, generator.target.stop_ids)
     assert generator.run(prompt, sampling, method="autoregressive").token_ids == expected
 
@@ -89,7 +89,7 @@ def test_jakiro_with_a_head_equals_plain_decoding(head):
 
 
 @pytest.mark.parametrize("head", ["summed", "decoupled, reduced vocabulary"])
-def test_chains_copied_from_the_context_change_the_trees_and_not_the_text(head):
+def test_copied_chains_change_the_trees_but_not_the_text(head):
     generator, steps = tiny_generator(head), []
 
     @settings(max_examples=16)
@@ -102,14 +102,14 @@ def test_chains_copied_from_the_context_change_the_trees_and_not_the_text(head):
         assert Trace.from_json(trace.to_json()) == trace
         for step in trace.steps:
             siblings = [(node.parent, node.token_id) for node in step.nodes]
-            assert len(set(siblings)) == len(siblings), "siblings are distinct"
+            assert len(set(siblings)) == len(siblings), "siblings must be distinct"
         steps.extend(trace.steps)
 
     check()
     assert any(node.proposer == "copied" for step in steps for node in step.nodes)
 
 
-def test_ranking_candidates_without_shared_noise_changes_the_trees_and_not_the_text(generator):
+def test_ranking_without_shared_noise_changes_the_trees_but_not_the_text(generator):
     sampling = SamplingParams(temperature=1.0, seed=5, max_new_tokens=24)
     with_noise = generator.run("Tell me.", sampling, tree=TreeConfig())
     without = generator.run("Tell me.", sampling, tree=TreeConfig(shared_noise=False))
@@ -117,7 +117,7 @@ def test_ranking_candidates_without_shared_noise_changes_the_trees_and_not_the_t
     assert [node.token_id for node in with_noise.steps[0].nodes] != [node.token_id for node in without.steps[0].nodes]
 
 
-def test_fast_numerics_write_the_same_text_in_float32(without_compiled_functions):
+def test_fast_numerics_give_the_same_text_in_float32(without_compiled_functions):
     exact = scripted_generator()
     fast = scripted_generator(numerics="fast")
     for sampling in (SamplingParams(max_new_tokens=40), SamplingParams(temperature=0.8, seed=3, max_new_tokens=40)):

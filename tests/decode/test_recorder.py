@@ -1,4 +1,4 @@
-"""No number of a node is one that JSON has not; that each has its own field, tests/core/test_verify.py says."""
+"""Nodes have only numbers that JSON supports. tests/core/test_verify.py checks which field each number is in."""
 
 import math
 from unittest.mock import Mock
@@ -10,7 +10,7 @@ from jakiro.decode.recorder import make_nodes
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_no_number_of_a_node_is_one_that_json_has_not(number):
+def test_numbers_of_a_node_are_finite(number):
     outcome = Outcome(
         *([0, 1], [-1, 0], [0, 1], [0.0, number], [0, 1], [math.nan, number], [-1, 0], [0, 0]),
         *([math.nan, number], [1, 3], [number, number]),

@@ -1,4 +1,4 @@
-"""An answer that goes on after a given beginning: what follows is what would have followed, whatever drafts it."""
+"""Answers that continue a given beginning: the continuation equals that of an undivided answer, with any drafter."""
 
 import pytest
 
@@ -18,55 +18,59 @@ def generator():
 
 @pytest.mark.parametrize(("temperature", "rules"), [(0, {}), (1, RULES)])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_same_token_writes_the_same_answer(both_passes, method, temperature, rules):
+def test_continuing_an_answer_gives_the_same_answer(both_passes, method, temperature, rules):
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, **rules)
     for generator in both_passes[head_for(method)]:
         prefixes = PrefixStore().of()
         whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
-        # After the first token, between two steps and within one, and before the last
-        for given in (1, 5, 6, LENGTH - 1):
+        # Split after the first token, between two steps, inside a step, and before the last token
+        for length in (1, 5, 6, LENGTH - 1):
             fork = generator.run(
-                QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=whole.token_ids[:given]
+                QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=whole.token_ids[:length]
             )
             assert fork.token_ids == whole.token_ids and fork.text == whole.text
             assert fork.end_reason == whole.end_reason == "length"
             assert fork.header.num_prompt_tokens == whole.header.num_prompt_tokens
-            assert bool(fork.steps) == (given < LENGTH - 1)
+            assert bool(fork.steps) == (length < LENGTH - 1)
             if generator.max_reusable_tokens:
-                # Only the token that was chosen is read
-                assert fork.header.num_reused_tokens == whole.header.num_prompt_tokens + given - 1
+                # Only the last token is read again
+                assert fork.header.num_reused_tokens == whole.header.num_prompt_tokens + length - 1
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
 @pytest.mark.parametrize("method", METHODS)
-def test_another_token_writes_what_plain_decoding_writes_after_it(both_passes, method, temperature):
+def test_continuing_after_another_token_equals_the_reference(both_passes, method, temperature):
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, record_alternatives=True)
     for generator in both_passes[head_for(method)]:
         prefixes = PrefixStore().of()
         whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
-        places = [whole.header.first_alternatives[0], *(each for step in whole.steps for each in step.alternatives)]
-        for place in (0, LENGTH - 6):
-            other = next(each.token_id for each in places[place].tokens[1:] if each.token_id != whole.token_ids[place])
-            given = [*whole.token_ids[:place], other]
-            fork = generator.run(QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=given)
-            rest = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH - len(given))
+        places = [whole.header.first_alternatives[0], *(place for step in whole.steps for place in step.alternatives)]
+        for position in (0, LENGTH - 6):
+            alternative = next(
+                token.token_id for token in places[position].tokens[1:] if token.token_id != whole.token_ids[position]
+            )
+            prefix_ids = [*whole.token_ids[:position], alternative]
+            fork = generator.run(QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=prefix_ids)
+            rest = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH - len(prefix_ids))
             stops = generator.target.stop_ids
-            assert fork.token_ids == given + reference_answer(tiny_model(), prompt_ids(QUESTION) + given, rest, stops)
-            assert fork.header.forced == ((place, other),) and fork.header.prefix_ids == tuple(given)
+            assert fork.token_ids == prefix_ids + reference_answer(
+                tiny_model(), prompt_ids(QUESTION) + prefix_ids, rest, stops
+            )
+            assert fork.header.forced == ((position, alternative),) and fork.header.prefix_ids == tuple(prefix_ids)
 
 
 @pytest.mark.parametrize("method", ["autoregressive", "jakiro"])
-def test_a_fork_in_the_middle_of_a_character_and_of_a_stop_text(generator, method):
-    asked = SamplingParams(grammar=Grammar("choice", ("naïve 世界 🧪!",)), stop=("界 🧪",))
-    whole = generator.run(QUESTION, asked, method)
+def test_answer_continues_inside_a_character_and_inside_a_stop_string(generator, method):
+    sampling = SamplingParams(grammar=Grammar("choice", ("naïve 世界 🧪!",)), stop=("界 🧪",))
+    whole = generator.run(QUESTION, sampling, method)
     assert whole.text == "naïve 世" and whole.end_reason == "stop" and len(whole.token_ids) > 14
-    for given in range(1, len(whole.token_ids)):
-        fork = generator.run(QUESTION, asked, method, answer_prefix_ids=whole.token_ids[:given])
+    for length in range(1, len(whole.token_ids)):
+        fork = generator.run(QUESTION, sampling, method, answer_prefix_ids=whole.token_ids[:length])
         assert (fork.token_ids, fork.text, fork.end_reason) == (whole.token_ids, whole.text, "stop")
 
 
 @pytest.mark.parametrize(
-    ("settings", "given", "sentence"),
+    ("settings", "prefix_ids", "sentence"),
     [
         (
             {"max_new_tokens": 4},
@@ -89,11 +93,11 @@ def test_a_fork_in_the_middle_of_a_character_and_of_a_stop_text(generator, metho
         ({}, [5, 9999], r"token 9,999 of the tokenizer; this model knows 260 tokens"),
     ],
 )
-def test_a_beginning_that_cannot_be_gone_on_with_is_refused(generator, settings, given, sentence):
+def test_prefix_that_cannot_be_continued_is_refused(generator, settings, prefix_ids, sentence):
     with pytest.raises(ValueError, match=sentence):
-        generator.stream(QUESTION, SamplingParams(**settings), answer_prefix_ids=given)
+        generator.stream(QUESTION, SamplingParams(**settings), answer_prefix_ids=prefix_ids)
 
 
-def test_forced_places_are_in_the_beginning(generator):
+def test_forced_positions_after_the_prefix_are_refused(generator):
     with pytest.raises(ValueError, match=r"^Forced places must be below 2, the length of the answer's beginning; you "):
         generator.stream(QUESTION, answer_prefix_ids=[5, 6], forced=[2])

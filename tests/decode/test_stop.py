@@ -1,4 +1,4 @@
-"""Where an answer's text ends: stop texts, stop tokens, limits, half characters."""
+"""The end of an answer's text: stop strings, stop tokens, limits and incomplete characters."""
 
 import pytest
 
@@ -20,14 +20,14 @@ from tests.support import TREE, scripted_generator
         (["aab"], ["aa", "ab"], "a"),
     ],
 )
-def test_text_ends_before_the_first_and_a_beginning_of_one_waits(stops, pieces, text):
-    until, said = UntilStop(stops), ""
+def test_text_ends_before_the_first_stop_string_and_its_beginning_is_held_back(stops, pieces, text):
+    until, result = UntilStop(stops), ""
     for piece in pieces:
-        said += until.push(piece)
-        assert text.startswith(said)
+        result += until.push(piece)
+        assert text.startswith(result)
         if until.found:
             break
-    assert said + until.finish() == text
+    assert result + until.finish() == text
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -1,4 +1,4 @@
-"""Tree sizes from plain numbers: they follow from costs, and an answer drafts while its guesses are accepted."""
+"""Tree sizes follow from costs, and an answer drafts as long as its candidates are accepted."""
 
 import pytest
 
@@ -6,14 +6,14 @@ from jakiro.config import NO_DRAFT, TreeConfig, TreeSize
 from jakiro.decode.device_profile import DeviceProfile
 from jakiro.decode.tree_budget import TreeBudget, candidate_sizes
 
-# As on two cores with AVX-512, and as on a device where rows and levels cost next to nothing
+# Times on two cores with AVX-512
 CPU = DeviceProfile(((1, 10.5), (4, 11.8), (12, 16.0), (24, 28.4)), ((1, 1.2), (4, 4.5)))
 BOUNDS = TreeConfig(nodes=64, depth=8, policy="auto")
 SMALL = TreeSize(2, 6)
 
 
 def drive(budget: TreeBudget, steps: int, right: int, context: int = 0) -> list[TreeSize]:
-    """Runs steps in which the first `right` levels are accepted; passes take what the profile says."""
+    """Run steps whose first `right` levels are accepted and whose passes take the profiled time; return the sizes."""
     chosen = []
     for _ in range(steps):
         plan = budget.next_tree(context)
@@ -25,15 +25,15 @@ def drive(budget: TreeBudget, steps: int, right: int, context: int = 0) -> list[
 
 def test_sizes_follow_from_costs():
     assert candidate_sizes(CPU, BOUNDS) == (NO_DRAFT, SMALL)
-    # Another row costs 0.525 ms, or 0.075 tokens where a pass of 10.5 ms writes 1.5: the fifth guess brings 0.1, the
-    # sixth 0.069
+    # Another row costs 0.525 ms, or 0.075 tokens if a pass of 10.5 ms adds 1.5; the fifth candidate adds 0.1, the sixth
+    # 0.069
     cheaper = DeviceProfile(CPU.verify_ms, ((1, 0.6), (4, 1.5)))
-    assert candidate_sizes(cheaper, BOUNDS)[1].levels > SMALL.levels, "a cheaper draft is a deeper one"
+    assert candidate_sizes(cheaper, BOUNDS)[1].levels > SMALL.levels, "cheaper drafts must be deeper"
     wider = candidate_sizes(DeviceProfile(((1, 10.5), (24, 12.5)), CPU.draft_ms), BOUNDS)[1]
-    assert wider.nodes > 2 * SMALL.nodes, "cheaper rows make wider trees"
+    assert wider.nodes > 2 * SMALL.nodes, "cheaper rows must give wider trees"
 
 
-def test_where_nothing_is_right_drafting_stops_is_tried_rarely_and_comes_back():
+def test_drafting_stops_if_all_candidates_are_rejected_and_resumes_after_trials():
     budget = TreeBudget(CPU, candidate_sizes(CPU, BOUNDS))
     assert NO_DRAFT in drive(budget, 60, right=0)
     tried = [size for size in drive(budget, 400, right=0) if size != NO_DRAFT]
@@ -41,18 +41,18 @@ def test_where_nothing_is_right_drafting_stops_is_tried_rarely_and_comes_back():
     assert NO_DRAFT not in drive(budget, 200, right=2)[-100:]
 
 
-def test_drafts_that_take_longer_than_they_were_measured_to_are_given_up_and_tried_again():
+def test_drafting_stops_if_drafts_are_slower_than_profiled_and_resumes_later():
     budget, chosen = TreeBudget(CPU, candidate_sizes(CPU, BOUNDS)), []
     for _ in range(200):
         plan = budget.next_tree()
         chosen.append(plan.levels)
-        # A neighbour that slows drafts alone, as their many short sections wait for each other
+        # Another process slows only drafts, whose many short sections wait for each other
         budget.update(plan, min(plan.levels, 1), 8 * CPU.draft(plan.levels), CPU.verify(plan.nodes), 0.5)
     assert chosen[0] and sum(map(bool, chosen[100:])) < 20
-    assert drive(budget, 200, right=1)[-20:] == [SMALL] * 20, "the neighbour is gone"
+    assert drive(budget, 200, right=1)[-20:] == [SMALL] * 20, "drafting must resume without the other process"
 
 
-def test_one_hold_up_does_not_end_drafting():
+def test_single_delay_does_not_end_drafting():
     budget = TreeBudget(CPU, candidate_sizes(CPU, BOUNDS))
     drive(budget, 20, right=2)
     plan = budget.next_tree()
@@ -61,14 +61,14 @@ def test_one_hold_up_does_not_end_drafting():
     assert again.levels and again.expected_ms < 1.2 * plan.expected_ms
 
 
-def test_after_a_long_text_rows_cost_more_and_no_tree_may_pay():
+def test_rows_cost_more_after_a_long_text_until_no_tree_pays():
     far = DeviceProfile(CPU.verify_ms, CPU.draft_ms, context=128, further_ms=((1, 3.6), (12, 60.0)))
     assert far.verify(12, 128) == far.verify(12) == 16.0 and far.verify(12, 1128) == pytest.approx(76.0)
     assert drive(TreeBudget(far, candidate_sizes(far, BOUNDS)), 40, right=2, context=128)[-1] == SMALL
     assert drive(TreeBudget(far, candidate_sizes(far, BOUNDS)), 80, right=1, context=4000)[-1] == NO_DRAFT
 
 
-def test_a_tree_that_was_not_the_planned_one_teaches_nothing():
+def test_unplanned_tree_does_not_change_the_estimates():
     budget = TreeBudget(CPU, candidate_sizes(CPU, BOUNDS))
     plan = budget.next_tree()
     for _ in range(50):
@@ -76,7 +76,7 @@ def test_a_tree_that_was_not_the_planned_one_teaches_nothing():
     assert budget.next_tree().expected_tokens == plan.expected_tokens
 
 
-def test_copies_that_go_alone_where_nothing_is_drafted_do_not_keep_drafts_away():
+def test_copies_without_a_draft_do_not_prevent_trials_of_drafting():
     budget = TreeBudget(CPU, (NO_DRAFT, SMALL))
     drive(budget, 60, right=0)
     for _ in range(400):

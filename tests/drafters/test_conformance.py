@@ -1,7 +1,7 @@
-"""What every drafting method keeps to, asked of all that are registered: a new one is tested the moment it is there.
+"""Rules for every drafting method, tested with all registered methods; a new method is tested once it is registered.
 
-A method from outside is asked the same: a module of tests that imports everything from here and sets `KNOWN` and
-`SUBJECTS` to its own.
+Methods outside the package are tested in the same way, by a test module that imports everything from this one and sets
+`KNOWN` and `SUBJECTS`.
 """
 
 import functools
@@ -27,7 +27,7 @@ SAMPLINGS = {
     "nucleus": SamplingParams(0.7, top_p=0.9, seed=5, max_new_tokens=32),
     "sampled": SamplingParams(1.0, seed=5, max_new_tokens=32),
 }
-# Each setting that looks at the text before a token, and one that looks at all
+# Each logits processor, and all of them together
 RULES = {
     "min-p": {"min_p": 0.1},
     "repetition": {"repetition_penalty": 1.3},
@@ -45,27 +45,29 @@ RULES = {
 }  # fmt: skip
 FIXED, SIZED = TreeConfig(width=5, depth=4, nodes=18), TreeConfig(nodes=32, depth=6, policy="auto")
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
-# The methods that there are, and those of them that are asked
+# All registered methods, and those under test
 KNOWN = METHODS
 SUBJECTS = tuple(METHODS.values())
-# Those that look at the numbers on the host after each level, which on a GPU waits for the device each time
+# Methods that read values on the host after each level, which blocks on a GPU
 READ_ON_HOST = frozenset()
 
 
 def pytest_generate_tests(metafunc):
-    """A case for each method, as "subject", as "headed" where it needs a head, as the name "method" with a head, or
-    "drafting" but for plain decoding; with a "sampling" where one is asked for.
+    """Parametrize a test by the names of its fixtures.
 
-    How the text is chosen does not meet how a head mixes its experts, so the second fusion decodes in one way.
+    "subject" is a method, "headed" a method with a draft head; "method" and "head" are the names of a method and a
+    head, "drafting" excludes plain decoding, and "sampling" is a key of `SAMPLINGS`.
+
+    The second fusion runs with one sampling only: the choice of tokens does not depend on how a head mixes its experts.
     """
     cases = [
         pytest.param(method.name, head, id=f"{method.name}, {head}")
         for method in metafunc.module.SUBJECTS
         for head in heads_of(method)
     ]
-    asked = set(metafunc.fixturenames)
-    names = [name for name in ("method", "drafting") if {name, "head"} <= asked]
-    if names and "sampling" in asked:
+    fixtures = set(metafunc.fixturenames)
+    names = [name for name in ("method", "drafting") if {name, "head"} <= fixtures]
+    if names and "sampling" in fixtures:
         cases = [
             pytest.param(*case.values, sampling, id=f"{case.id}-{sampling}")
             for case in cases
@@ -73,11 +75,11 @@ def pytest_generate_tests(metafunc):
         ]
     for name in names:
         drafting = [case for case in cases if name == "method" or case.values[0] != PLAIN.name]
-        metafunc.parametrize((name, "head", *(asked & {"sampling"})), drafting)
+        metafunc.parametrize((name, "head", *(fixtures & {"sampling"})), drafting)
     if "subject" in metafunc.fixturenames:
         metafunc.parametrize("subject", metafunc.module.SUBJECTS, ids=lambda method: method.name)
     if "headed" in metafunc.fixturenames:
-        # A small model has no weights of a head's
+        # A draft model has no weights of a head
         headed = [
             method for method in metafunc.module.SUBJECTS if {*method.needs.head} & {*metafunc.module.KNOWN.kinds}
         ]
@@ -85,38 +87,38 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="module")
-def known(request):
+def methods(request):
     return request.module.KNOWN
 
 
 @pytest.fixture(scope="module")
-def generators(known):
-    """Their costs are given, so that trees size themselves where they are asked to, and nothing is timed."""
-    generators = {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3", "dflash")}
+def generators(methods):
+    """Return generators with preset costs, so that automatic tree sizes do not depend on timings."""
+    generators = {head: tiny_generator(head, methods=methods) for head in ("summed", "decoupled", "eagle3", "dflash")}
     for generator in generators.values():
         generator.profile = COSTS
     return generators
 
 
 @pytest.fixture(scope="module")
-def at_fixed_addresses(known):
-    """Makes a generator in slots once for each head, inside a test that has the compiled functions off."""
-    return functools.cache(lambda head: static_generator(head, measured=True, methods=known))
+def at_fixed_addresses(methods):
+    """Return a function that makes one generator with static buffers per head; its test disables compiled functions."""
+    return functools.cache(lambda head: static_generator(head, measured=True, methods=methods))
 
 
 @pytest.fixture(scope="module")
 def plain_under(generators):
-    """Settings with one of `RULES`, and plain decoding's text under them."""
+    """Return a function for sampling settings with one of `RULES`, and plain decoding's tokens with them."""
 
     @functools.cache
-    def asked(rule, temperature):
+    def settings_and_tokens(rule, temperature):
         sampling = SamplingParams(temperature, seed=5, max_new_tokens=12, **RULES[rule])
         text = generators["summed"].run(QUESTION, sampling, PLAIN.name).token_ids
         free = generators["summed"].run(QUESTION, SamplingParams(temperature, seed=5, max_new_tokens=12), PLAIN.name)
-        assert text != free.token_ids or rule in ("min-p", "presence", "frequency"), "the setting changes the text"
+        assert text != free.token_ids or rule in ("min-p", "presence", "frequency"), "the setting must change the text"
         return sampling, text
 
-    return asked
+    return settings_and_tokens
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +128,8 @@ def plain(generators):
     }
 
 
-def test_it_writes_plain_decoding_s_text_in_trees_that_name_their_proposers(
-    method, head, sampling, generators, plain, known
+def test_text_equals_plain_decoding_and_trees_name_their_proposers(
+    method, head, sampling, generators, plain, methods
 ):  # fmt: skip
     trace = generators[head].run(QUESTION, SAMPLINGS[sampling], method, FIXED)
     assert trace.token_ids == plain[sampling]
@@ -145,13 +147,13 @@ def test_it_writes_plain_decoding_s_text_in_trees_that_name_their_proposers(
         assert all(node.score <= step.nodes[node.parent].score + 1e-6 for node in step.nodes[1:])
     assert Trace.from_json(trace.to_json()) == trace
     json.dumps(trace.to_dict(), allow_nan=False)
-    if known[method] is not PLAIN:
+    if methods[method] is not PLAIN:
         assert any(len(step.nodes) > 1 for step in trace.steps), "drafting took part"
 
 
 @pytest.mark.parametrize("temperature", [0, pytest.param(1, marks=pytest.mark.rare)])
 @pytest.mark.parametrize("rule", RULES)
-def test_every_setting_leaves_it_plain_decoding_s_text(method, head, rule, temperature, generators, plain_under):
+def test_text_equals_plain_decoding_with_every_setting(method, head, rule, temperature, generators, plain_under):
     sampling, text = plain_under(rule, temperature)
     trace = generators[head].run(QUESTION, sampling, method, FIXED)
     assert trace.token_ids == text
@@ -160,22 +162,22 @@ def test_every_setting_leaves_it_plain_decoding_s_text(method, head, rule, tempe
     assert named <= {None, "no_repeat_ngram_size", "suppress_tokens", "grammar"}
 
 
-def test_trees_that_size_themselves_write_it_too(method, head, generators, plain):
+def test_text_equals_plain_decoding_with_automatic_tree_sizes(method, head, generators, plain):
     trace = generators[head].run(QUESTION, SAMPLINGS["nucleus"], method, SIZED)
     assert trace.token_ids == plain["nucleus"]
     assert all(step.plan.why for step in trace.steps)
 
 
-def test_it_runs_beside_or_inside_passes_of_fixed_shape(
+def test_text_equals_plain_decoding_with_static_buffers(
     method, head, plain, at_fixed_addresses, without_compiled_functions
 ):
-    """With top-p; in other ways tests/backends/test_buffers.py chooses there."""
+    """Tested with top-p; tests/backends/test_buffers.py has the other settings."""
     generator = at_fixed_addresses(head)
     for tree in (FIXED, SIZED):
         assert generator.run(QUESTION, SAMPLINGS["nucleus"], method, tree).token_ids == plain["nucleus"]
 
 
-def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(drafting, head, sampling, generators):
+def test_drafting_changes_neither_the_noise_nor_the_committed_rows_of_the_target(drafting, head, sampling, generators):
     stream = generators[head].stream(QUESTION, SAMPLINGS[sampling], drafting, FIXED)
     for _ in range(3):
         next(stream)
@@ -197,12 +199,12 @@ def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(draft
         assert torch.equal(runner.noise_rows.rows(length + 1, 6), noise)
 
 
-def test_a_step_reads_from_the_device_once_and_makes_no_tensor_elsewhere(
-    method, head, known, request, on_a_pretended_gpu
+def test_step_reads_from_the_device_once_and_creates_no_tensor_elsewhere(
+    method, head, methods, request, on_a_pretended_gpu
 ):
-    """On a pretended GPU, in passes that grow with the text."""
+    """Runs growing passes on a simulated GPU."""
     with on_a_pretended_gpu as tags:
-        stream = tiny_generator(head, methods=known).stream(QUESTION, SAMPLINGS["nucleus"], method, FIXED)
+        stream = tiny_generator(head, methods=methods).stream(QUESTION, SAMPLINGS["nucleus"], method, FIXED)
         for _ in range(4):
             tags.reads.clear()
             next(stream)
@@ -210,10 +212,10 @@ def test_a_step_reads_from_the_device_once_and_makes_no_tensor_elsewhere(
             assert tags.reads["tolist"] <= (2 + FIXED.depth if method in request.module.READ_ON_HOST else 1)
 
 
-def test_chains_only_is_kept_to(method, head, generators, plain, monkeypatch):
-    """Also in trees deeper than the head has levels, or than they have nodes."""
+def test_drafts_are_chains_if_the_target_requires_it(method, head, generators, plain, monkeypatch):
+    """Includes trees deeper than the head has levels, or deeper than they have nodes."""
     generator = generators[head]
-    # A small model that drafts is tried with trees as it is loaded
+    # Loading a draft model includes a trial with trees
     generator.drafter(generator.known_methods.named(method))
     monkeypatch.setattr(type(generator.target), "chains_only", True)
     for tree in (FIXED, replace(FIXED, depth=7), replace(FIXED, nodes=3)):
@@ -223,27 +225,27 @@ def test_chains_only_is_kept_to(method, head, generators, plain, monkeypatch):
             assert [node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1))
 
 
-def test_it_says_what_it_is_and_shares_no_name_no_kind_of_head_and_no_network(subject, known):
+def test_method_has_a_description_and_unique_names_and_kind_of_head(subject, methods):
     assert subject.title and subject.sentence.endswith(".")
     assert subject is PLAIN or subject.proposers
     for name in (subject.name, *subject.aliases):
-        assert known.named(name) is subject
+        assert methods.named(name) is subject
     json.dumps(subject.to_dict())
     with pytest.raises(ValueError, match="Two drafting methods are called"):
-        known.with_further([subject])
+        methods.with_further([subject])
     if subject.trains is not None:
         other = replace(subject, name="another", aliases=())
         with pytest.raises(ValueError, match=f"another and {subject.name} both register draft heads of kind "):
-            known.with_further([other])
+            methods.with_further([other])
 
 
-def test_an_unknown_name_is_refused_with_all_that_there_are(known):
+def test_unknown_name_is_refused_with_all_registered_names(methods):
     with pytest.raises(ValueError, match=r"Unknown method 'nope'; choose one of autoregressive, "):
-        known.named("nope")
+        methods.named("nope")
 
 
-def test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill(subject, known):
-    generator = tiny_generator(heads_of(subject)[0], methods=known)
+def test_request_without_a_practical_limit_fits_into_the_context(subject, methods):
+    generator = tiny_generator(heads_of(subject)[0], methods=methods)
     sampling = SamplingParams(max_new_tokens=10**9)
     stream = generator.stream("Go on for ever.", sampling, subject.name, FIXED)
     next(stream)
@@ -252,25 +254,25 @@ def test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_ca
 
 
 def head_of(drafter: Drafter) -> DraftHead:
-    """The first head that a drafter, or one of those that it is made of, drafts with."""
-    parts = [part for each in vars(drafter).values() for part in (each if isinstance(each, tuple) else [each])]
-    found = [part for part in parts if isinstance(part, DraftHead)]
-    return found[0] if found else next(head_of(part) for part in parts if isinstance(part, Drafter))
+    """Return the first draft head of a drafter or of one of its parts."""
+    parts = [part for value in vars(drafter).values() for part in (value if isinstance(value, tuple) else [value])]
+    heads = [part for part in parts if isinstance(part, DraftHead)]
+    return heads[0] if heads else next(head_of(part) for part in parts if isinstance(part, Drafter))
 
 
-def test_a_head_with_damaged_weights_changes_no_text_and_leaves_traces_that_can_be_read(headed, known, generators):
-    """A row of its first matrix or of its last one, in trees of a fixed size and in those that choose it."""
+def test_head_with_damaged_weights_keeps_the_text_and_writes_valid_traces(headed, methods, generators):
+    """Damage a row of its first and of its last matrix, with trees of fixed and of automatic size."""
     damaged, sampling = (
-        tiny_generator(heads_of(headed)[0], methods=known),
+        tiny_generator(heads_of(headed)[0], methods=methods),
         SamplingParams(1.0, seed=3, max_new_tokens=9),
     )
     damaged.profile = COSTS
     text = generators["summed"].run(QUESTION, sampling, PLAIN.name).token_ids
-    own = [weight for weight in head_of(damaged.drafter(headed)).parameters() if weight.ndim == 2]
-    for weight, number in ((own[0], math.inf), (own[-1], 3e38)):
-        kept, weight[0] = weight[0].clone(), number
+    matrices = [weight for weight in head_of(damaged.drafter(headed)).parameters() if weight.ndim == 2]
+    for weight, number in ((matrices[0], math.inf), (matrices[-1], 3e38)):
+        original, weight[0] = weight[0].clone(), number
         for tree in (FIXED, TreeConfig(policy="auto", nodes=16, depth=4)):
             trace = damaged.run(QUESTION, sampling, headed.name, tree)
             assert trace.token_ids == text
             assert Trace.from_json(trace.to_json()) == trace
-        weight[0] = kept
+        weight[0] = original

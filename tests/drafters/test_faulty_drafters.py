@@ -1,4 +1,4 @@
-"""A faulty drafter stops the answer with a sentence about itself; it never changes the text or ends the process."""
+"""A faulty drafter stops the answer with an error about itself; it never changes the text or ends the process."""
 
 import sys
 from dataclasses import replace
@@ -18,7 +18,7 @@ SAMPLING = SamplingParams(max_new_tokens=12)
 
 
 class FaultySession(ChainSession):
-    """Proposes what `change` makes of a correct tree: a root with the tokens 5 and 6 below it and 7 below 5."""
+    """A session that applies `change` to a correct tree: a root with the tokens 5 and 6 below it and 7 below 5."""
 
     def __init__(self, prompt, change):
         super().__init__(prompt.ids[-1:])
@@ -51,7 +51,7 @@ def generator_with(change, session=FaultySession):
 
 
 def tree_with(**columns):
-    """Return a change that sets a column's values; those given as {node: value}."""
+    """Return a change that sets values of columns, each given as {node: value}."""
 
     def change(proposal):
         tree = proposal.tree
@@ -121,7 +121,7 @@ def test_a_session_that_omits_super_observe_is_refused_at_its_second_tree():
 
 
 @pytest.mark.parametrize("value", [None, 3, Proposal(tree=3)])
-def test_what_is_no_proposal_is_refused(value):
+def test_result_that_is_no_proposal_is_refused(value):
     with pytest.raises(DrafterError, match=r"returned .* instead of a Proposal with a DraftTree or None; correct"):
         generator_with(lambda proposal: value).run("Why?", SAMPLING, "faulty", TREE)
 
@@ -133,9 +133,7 @@ def test_a_correct_tree_of_the_same_session_is_accepted():
 
 
 @pytest.mark.parametrize(("variable", "count"), [(None, 1), ("1", 3)])
-def test_where_reading_waits_for_the_device_the_first_tree_alone_is_checked_or_in_debug_mode_all(
-    variable, count, monkeypatch
-):
+def test_only_the_first_tree_is_checked_if_reads_block_except_in_debug_mode(variable, count, monkeypatch):
     from jakiro.drafters import checking
 
     if variable is not None:
@@ -170,9 +168,7 @@ METHODS = [Method("broken", "Broken", "Fails.", None, BrokenDrafter.proposers, N
 """
 
 
-def test_an_error_inside_a_module_of_methods_from_names_its_file_and_line_and_is_no_fault_of_jakiro(
-    tmp_path, monkeypatch
-):
+def test_error_in_an_external_method_names_its_file_and_line(tmp_path, monkeypatch):
     (tmp_path / "broken_module.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     try:

@@ -1,4 +1,4 @@
-"""Answers under a grammar, whoever drafts: finished ones validate, cut ones say so, no token lies outside."""
+"""Answers under a grammar, with any drafter: complete ones are valid, truncated ones are reported as such."""
 
 import json
 import random
@@ -45,7 +45,7 @@ def holds(text: str, form: Grammar) -> bool:
     return True
 
 
-def test_answers_keep_to_their_form_and_cut_ones_say_so(generators):
+def test_answers_match_their_grammar_and_truncated_ones_are_reported(generators):
     dice, finished, drafted = random.Random(0), 0, 0
     for number in range(120):
         method, head = CASES[number % len(CASES)]
@@ -61,12 +61,12 @@ def test_answers_keep_to_their_form_and_cut_ones_say_so(generators):
             grammar=form,
         )
         trace = generator.run(f"Tell me of {number % 9}.", sampling, method, TREE)
-        rule = GrammarProcessor(form, generator.token_text, generator.target.vocab_size, generator.target.stop_ids)
+        processor = GrammarProcessor(form, generator.token_text, generator.target.vocab_size, generator.target.stop_ids)
         for token_id in trace.token_ids:
             row = np.full((1, 9), 0xFFFFFFFF, dtype=np.uint32)
-            rule.forbid([-1], [-1], row)
+            processor.forbid([-1], [-1], row)
             assert allows(row[0], token_id), (number, trace.text)
-            rule.advance([token_id])
+            processor.advance([token_id])
         assert trace.end_reason in ("eos", "length")
         cut = trace.end_reason == "length"
         assert cut or holds(trace.text, form)
@@ -77,7 +77,7 @@ def test_answers_keep_to_their_form_and_cut_ones_say_so(generators):
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.source[:24])
-def test_drafted_answers_under_a_grammar_are_plain_decoding_s_and_name_what_is_forbidden(form, generators):
+def test_drafted_answers_equal_plain_decoding_and_mark_forbidden_nodes(form, generators):
     forbidden = set()
     for temperature in (0, 1.5):
         sampling = SamplingParams(temperature, seed=4, max_new_tokens=20, grammar=form)
@@ -85,18 +85,18 @@ def test_drafted_answers_under_a_grammar_are_plain_decoding_s_and_name_what_is_f
         trace = generators["summed"].run("Go on.", sampling, tree=TREE)
         assert trace.token_ids == text
         for step in trace.steps:
-            refused = [node for node in step.nodes if node.forbidden_by]
-            assert all(node.target_prob == 0 for node in refused)
+            forbidden_nodes = [node for node in step.nodes if node.forbidden_by]
+            assert all(node.target_prob == 0 for node in forbidden_nodes)
             assert not {step.nodes[index].forbidden_by for index in step.accepted_path} - {None}
-            forbidden |= {node.forbidden_by for node in refused}
+            forbidden |= {node.forbidden_by for node in forbidden_nodes}
     assert forbidden == {"grammar"}
 
 
 @pytest.mark.parametrize(("method", "head"), [("jakiro", "summed"), ("jakiro", "decoupled"), ("eagle3", "eagle3")])
 @pytest.mark.parametrize("temperature", [0, 1.5])
-def test_heads_draft_nothing_after_the_root_that_is_forbidden_there(method, head, temperature, generators):
-    alone = {"grammar": Grammar("regex", "[a-z]{40}")}, {"suppress_tokens": tuple(range(0, 240, 2))}
-    for rule in (*alone, alone[0] | alone[1]):
+def test_heads_draft_no_forbidden_token_after_the_root(method, head, temperature, generators):
+    single = {"grammar": Grammar("regex", "[a-z]{40}")}, {"suppress_tokens": tuple(range(0, 240, 2))}
+    for rule in (*single, single[0] | single[1]):
         for tree in (TREE, replace(TREE, shared_noise=False)):
             sampling = SamplingParams(temperature, seed=2, max_new_tokens=16, **rule)
             steps = generators[head].run("Go on.", sampling, method, tree).steps

@@ -1,4 +1,4 @@
-"""The head's session: its cache stays level with the target's, and drafted rows leave no trace."""
+"""The session of a draft head: its cache follows the target's, and drafted rows are removed."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def ids_of(count, seed=0):
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_the_head_s_cache_equals_a_fresh_one_read_from_the_target_s_true_features(head):
+def test_cache_after_commits_equals_fresh_prefill(head):
     generator, sampling = tiny_generator(head), SamplingParams(1.0, seed=3, max_new_tokens=40)
     stream = generator.stream("Why?", sampling, tree=TREE)
     for _ in range(6):
@@ -56,7 +56,7 @@ def test_the_head_s_cache_equals_a_fresh_one_read_from_the_target_s_true_feature
         torch.testing.assert_close(*rows, atol=1e-4, rtol=1e-4)
 
 
-def test_a_session_that_went_back_proposes_what_it_proposed_then(target):
+def test_session_proposes_the_same_tree_after_a_rewind(target):
     prompt, ids, features = prompt_of(ids_of(NUM_PROMPT + 1), features_of(NUM_PROMPT)), ids_of(6, 1), features_of(6, 1)
     session = HeadDrafter(tiny_head(target)).start(prompt, SamplingParams(), KeyedNoise(0))
     session.observe(committed(ids[:2], features[:2]))

@@ -1,4 +1,4 @@
-"""Two methods as one: a chain goes on where the other drafter has nothing to say."""
+"""Two drafters as one method: copied chains continue where the first drafter proposes nothing."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,7 @@ COSTS = DeviceProfile(verify_ms=((1, 10.0), (64, 12.0)), draft_ms=((1, 0.1), (4,
 
 @pytest.mark.parametrize("tree", [TREE, TreeConfig(nodes=16, depth=4, policy="auto")], ids=["fixed", "automatic"])
 @pytest.mark.parametrize("chains_only", [False, True])
-def test_past_the_head_s_length_chains_are_still_copied(tree, chains_only, monkeypatch):
+def test_chains_are_copied_beyond_the_positions_of_the_head(tree, chains_only, monkeypatch):
     target = tiny_target()
     monkeypatch.setattr(type(target), "chains_only", chains_only)
     drafter = MergedDrafter(HeadDrafter(tiny_head(target), max_positions=8), PromptLookupDrafter())
@@ -44,11 +44,11 @@ def test_past_the_head_s_length_chains_are_still_copied(tree, chains_only, monke
             if len(step.nodes) > 1
             else ("after them, decoding is plain", "No draft", "Nothing to copy")
         )
-        assert any(each in step.plan.why for each in words), step.plan
+        assert any(text in step.plan.why for text in words), step.plan
 
 
-class Certain(ChainSession):
-    """Copies of eight tokens, each as likely as it is told."""
+class CertainCopies(ChainSession):
+    """A session that copies eight tokens, each with the same given probability."""
 
     def __init__(self, root, chance=0.9):
         super().__init__(root)
@@ -65,15 +65,15 @@ ROOT = torch.tensor([3])
 SIZED = TreeLimits(TreeConfig(depth=2, nodes=6), free=NoDraftLimits(nodes=9, least_chance=0.1, drafted=1.2))
 
 
-def test_copies_go_alone_where_they_promise_as_much_as_a_draft():
+def test_copies_replace_a_draft_that_is_not_expected_to_be_longer():
     drafts = Mock()
     drafts.propose.return_value = Proposal(DraftTree.root_only(ROOT), "drafted")
 
     def note_of(chance, limits):
-        chains = Certain(ROOT, chance)
+        chains = CertainCopies(ROOT, chance)
         return MergedSession(drafts, chains, partial(Chain.of, device=ROOT.device)).propose(limits).note
 
-    # 0.6 + 0.36 + 0.22 + 0.13 is more than 1.2, without the tokens of less than 0.1 each; 0.5 + 0.25 + 0.13 is not
+    # 0.6 + 0.36 + 0.22 + 0.13 exceeds 1.2, without the tokens below 0.1; 0.5 + 0.25 + 0.13 does not
     assert note_of(0.6, SIZED) == "Copied from an earlier place: 4 candidates."
     assert note_of(0.5, SIZED) == "drafted"
     assert note_of(0.6, TreeLimits(SIZED.tree)) == "drafted", "trees of a fixed size are drafted"
@@ -87,7 +87,7 @@ def candidates(token_ids: list[int], parents: list[int], depths: list[int], scor
     return Candidates.of(*columns)
 
 
-def test_merging_names_both_proposers_and_appends_only_what_is_new():
+def test_merging_names_both_proposers_and_appends_only_new_nodes():
     head = candidates([10, 11, 20, 21], [0, 0, 2, 2], [1, 1, 2, 2], [-1.0, -2.0, -2.5, -3.0])
     chain = Chain(torch.tensor([11, 21, 30]), torch.tensor([-0.5, -0.5, -0.5]), proposer=3)
     merged = head.merged_with(chain)
@@ -97,14 +97,14 @@ def test_merging_names_both_proposers_and_appends_only_what_is_new():
     assert merged.token_ids[-1] == 30 and merged.parents[-1] == 4 and merged.depths[-1] == 3
 
 
-def test_a_node_that_several_chains_propose_names_all_of_them():
+def test_node_that_several_chains_propose_names_all_of_them():
     head = candidates([10, 11], [0, 0], [1, 1], [-1.0, -2.0])
     first, second = (Chain(torch.tensor([11]), torch.tensor([-0.5]), proposer) for proposer in (1, 2))
     assert head.merged_with(first).merged_with(second).also[1] == 0b110
     assert head.merged_with(second).merged_with(first).also[1] == 0b110
 
 
-def test_scores_that_are_no_numbers_are_the_least_and_no_node_loses_its_parent():
+def test_nan_scores_are_the_lowest_and_no_node_loses_its_parent():
     nan = math.nan
     tokens, parents, depths = [10, 11, 20, 21, 30, 31], [0, 0, 1, 2, 3, 4], [1, 1, 2, 2, 3, 3]
     head = candidates(tokens, parents, depths, [nan, -1.0, nan, -2.0, nan, -3.0])

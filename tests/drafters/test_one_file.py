@@ -1,4 +1,4 @@
-"""A method is one file: its name stands nowhere else, and the documented example decodes."""
+"""A method is one file: no other file contains its name, and the documented example decodes."""
 
 import ast
 import re
@@ -13,11 +13,11 @@ from jakiro.heads.kinds import KINDS
 from tests.support import tiny_generator
 
 ROOT = Path(__file__).resolve().parents[2]
-# Where names may stand: a method's own file, its kind of head, their registration, and the words people read
+# Files that may contain names: a method's own file, its kind of head, the registries, and texts of the page
 WORDS = ("app/words/",)
-ROOMS = tuple(f"jakiro/heads/{name}/" for name in KINDS)
-# The package, its logger, its attention and its folder in the user's cache are called like its method, and so is what
-# /v1 adds to OpenAI's interface; a kind of files is called like another
+KIND_FOLDERS = tuple(f"jakiro/heads/{name}/" for name in KINDS)
+# The package, its logger, its attention and its cache folder have the name of a method, and so do the extensions of
+# /v1; a file format has the name of another method
 PACKAGE = re.compile(
     r"package_versions|getLogger|prog_name|__version__|APPLICATION|speculators_model_type"
     r"|ATTENTION|owned_by|EXTENSION"
@@ -30,31 +30,31 @@ def sources():
     for top, ending in (("jakiro", "py"), ("app", "py"), ("assets/web", "js"), ("assets/web", "css")):
         for path in sorted((ROOT / top).rglob(f"*.{ending}")):
             name = path.relative_to(ROOT).as_posix()
-            if not name.startswith(("jakiro/drafters/", *ROOMS, *WORDS)):
+            if not name.startswith(("jakiro/drafters/", *KIND_FOLDERS, *WORDS)):
                 yield name, path.read_text(encoding="utf-8")
 
 
 def quoted(name, text):
-    """Line numbers of string literals that are exactly a method's name or alias."""
+    """Yield the line numbers of string literals that equal a method's name or alias."""
     if name.endswith(".py"):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and node.value in NAMES:
                 yield node.lineno
         return
     for number, line in enumerate(text.splitlines(), start=1):
-        if any(re.search(rf"[\"'`]{re.escape(each)}[\"'`]", line) for each in NAMES):
+        if any(re.search(rf"[\"'`]{re.escape(method)}[\"'`]", line) for method in NAMES):
             yield number
 
 
-@pytest.mark.parametrize(("name", "text"), [pytest.param(*each, id=each[0]) for each in sources()])
-def test_no_method_s_name_stands_in(name, text):
-    """But in words of another meaning: what ends with the model's context, plain text, skipping to an answer."""
+@pytest.mark.parametrize(("name", "text"), [pytest.param(*source, id=source[0]) for source in sources()])
+def test_no_method_is_named_in(name, text):
+    """Words with another meaning are allowed: the model's context, plain text, skipping to an answer."""
     lines = text.splitlines()
-    found = [f"{number}: {lines[number - 1].strip()}" for number in quoted(name, text)]
-    found = [
-        line for line in found if not PACKAGE.search(line) and not re.search(r"[\"'](context|plain|skip)[\"']", line)
+    uses = [f"{number}: {lines[number - 1].strip()}" for number in quoted(name, text)]
+    uses = [
+        line for line in uses if not PACKAGE.search(line) and not re.search(r"[\"'](context|plain|skip)[\"']", line)
     ]
-    assert not found
+    assert not uses
 
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -63,13 +63,13 @@ CODE = (DOCS / "echo.py").read_text(encoding="utf-8")
 
 @pytest.fixture
 def echo(monkeypatch):
-    """The example's methods, as `--methods-from echo` gives them."""
+    """Return the methods of the example, as `--methods-from echo` registers them."""
     monkeypatch.syspath_prepend(str(DOCS))
     yield methods_from(["echo"])
     sys.modules.pop("echo")
 
 
-def test_the_example_of_a_method_decodes_losslessly(echo):
+def test_documented_example_decodes_losslessly(echo):
     (method,) = echo
     generator = tiny_generator(methods=METHODS.with_further(echo))
     assert method in generator.methods
@@ -79,7 +79,7 @@ def test_the_example_of_a_method_decodes_losslessly(echo):
         assert {node.proposer for step in trace.steps for node in step.nodes} == {"root", method.proposers[0].id}
 
 
-def test_the_page_quotes_it():
+def test_architecture_page_quotes_the_example():
     assert re.findall(r"```python\n(.*?)```", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.DOTALL) == [
         CODE
     ]

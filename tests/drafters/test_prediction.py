@@ -1,4 +1,4 @@
-"""Predicted outputs: the chain follows the text, and the answer is plain decoding's whatever the text is."""
+"""Predicted outputs: the chain follows the predicted text, and the answer always equals plain decoding."""
 
 import random
 
@@ -16,40 +16,40 @@ def session(prediction: list[int], first: int) -> PredictionSession:
     return PredictionSession(Context(ids, torch.tensor(ids), torch.zeros(2, 1), prediction_ids=tuple(prediction)))
 
 
-def commit(one: PredictionSession, *token_ids: int) -> list[int]:
-    one.observe(Committed(list(token_ids), torch.tensor(token_ids), torch.zeros(len(token_ids), 1)))
-    return one.chain()[0]
+def commit(active: PredictionSession, *token_ids: int) -> list[int]:
+    active.observe(Committed(list(token_ids), torch.tensor(token_ids), torch.zeros(len(token_ids), 1)))
+    return active.chain()[0]
 
 
-def test_the_chain_follows_the_text_and_starts_again_after_a_divergence():
+def test_chain_follows_the_prediction_and_resumes_after_a_divergence():
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    one = session(text, first=1)
-    assert one.chain()[0] == text[1:9]
-    assert commit(one, 2, 3) == [4, 5, 6, 7, 8, 9]
-    assert commit(one, 50) == [], "nothing in the text follows 3, 50"
-    assert commit(one, 6) == [], "one token alone is no agreement"
-    assert commit(one, 7) == [8, 9]
-    assert commit(one, 8, 9) == [], "the text is at its end"
+    active = session(text, first=1)
+    assert active.chain()[0] == text[1:9]
+    assert commit(active, 2, 3) == [4, 5, 6, 7, 8, 9]
+    assert commit(active, 50) == [], "3, 50 does not occur in the text"
+    assert commit(active, 6) == [], "a single token is not a match"
+    assert commit(active, 7) == [8, 9]
+    assert commit(active, 8, 9) == [], "the text is at its end"
 
 
-def test_of_several_places_the_one_with_the_longest_agreement_is_followed():
-    one = session([1, 2, 3, 10, 5, 2, 3, 20], first=60)
-    assert one.chain()[0] == []
-    assert commit(one, 5, 2, 3) == [20]
-    other = session([1, 2, 3, 10, 5, 2, 3, 20], first=1)
-    assert commit(other, 60, 1, 2, 3) == [10, 5, 2, 3, 20]
+def test_chain_follows_the_longest_match():
+    active = session([1, 2, 3, 10, 5, 2, 3, 20], first=60)
+    assert active.chain()[0] == []
+    assert commit(active, 5, 2, 3) == [20]
+    second = session([1, 2, 3, 10, 5, 2, 3, 20], first=1)
+    assert commit(second, 60, 1, 2, 3) == [10, 5, 2, 3, 20]
 
 
-def test_an_answer_that_begins_otherwise_is_not_drafted_from_the_text():
+def test_answer_with_another_first_token_is_not_drafted():
     assert session([1, 2, 3], first=7).chain() == ([], [])
     assert session([], first=7).chain() == ([], [])
 
 
-def test_a_rewind_replays_the_answer():
-    one = session([1, 2, 3, 4, 5, 6], first=1)
-    commit(one, 2, 3, 4)
-    one.rewind(4)
-    assert one.chain()[0] == [3, 4, 5, 6]
+def test_rewind_replays_the_answer():
+    active = session([1, 2, 3, 4, 5, 6], first=1)
+    commit(active, 2, 3, 4)
+    active.rewind(4)
+    assert active.chain()[0] == [3, 4, 5, 6]
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def mutated(text: str, dice: random.Random) -> str:
     return "".join(letters[dice.randrange(3) :])
 
 
-def test_texts_with_a_prediction_and_a_minimum_length_equal_plain_decoding_s(generators, monkeypatch):
-    """100 random requests: method, settings, text that is expected; 0 differences."""
+def test_answers_with_a_prediction_equal_plain_decoding(generators, monkeypatch):
+    """Compare 100 random requests: method, settings and prediction."""
     dice, accepted = random.Random(82), 0
     for number in range(100):
         generator = generators[dice.choice(["summed", None])]
@@ -87,8 +87,8 @@ def test_texts_with_a_prediction_and_a_minimum_length_equal_plain_decoding_s(gen
         expected = mutated(plain.text or "abc", dice) or "x"
         trace = generator.run(REPETITIVE, sampling, dice.choice(methods), tree=tree, prediction=expected)
         assert (trace.token_ids, trace.end_reason, trace.text) == (plain.token_ids, plain.end_reason, plain.text)
-        ends = [place for place, token_id in enumerate(plain.token_ids) if token_id in generator.target.stop_ids]
-        assert sampling.ignore_eos or all(place + 1 >= sampling.min_new_tokens for place in ends)
+        ends = [position for position, token_id in enumerate(plain.token_ids) if token_id in generator.target.stop_ids]
+        assert sampling.ignore_eos or all(position + 1 >= sampling.min_new_tokens for position in ends)
         accepted += sum(
             step.nodes[index].proposer == PROPOSER or PROPOSER in step.nodes[index].also_proposed_by
             for step in trace.steps
@@ -97,7 +97,7 @@ def test_texts_with_a_prediction_and_a_minimum_length_equal_plain_decoding_s(gen
     assert accepted > 40
 
 
-def test_ignore_eos_goes_on_after_an_end_token_and_excludes_grammars(generators, monkeypatch):
+def test_ignore_eos_continues_after_an_end_token_and_excludes_grammars(generators, monkeypatch):
     generator = generators["summed"]
     monkeypatch.setattr(generator.target, "stop_ids", set())
     free = generator.run("Why?", SamplingParams(max_new_tokens=12))

@@ -21,7 +21,7 @@ CASES = [(name, head) for name, method in METHODS.items() if name != PLAIN.name 
 
 
 def circling_generator(head: str, seed: int) -> JakiroGenerator:
-    """Return a generator whose target's layers add nothing, so that a token alone determines the next one."""
+    """Return a generator whose target layers add nothing, so that only the last token determines the next one."""
     model = tiny_model(seed)
     with torch.no_grad():
         for layer in model.model.layers:
@@ -52,7 +52,7 @@ def random_sampling(dice: random.Random) -> SamplingParams:
 
 
 def count_compared_tokens(num_tokens: int, seed: int) -> int:
-    """Compare drafted texts with plain decoding's, for at least so many tokens; return how many there were."""
+    """Compare drafted texts with plain decoding for at least `num_tokens` tokens; return the number compared."""
     dice, compared, repeated = random.Random(seed), 0, 0
     heads = sorted({head for _, head in CASES})
     generators = {
@@ -69,25 +69,25 @@ def count_compared_tokens(num_tokens: int, seed: int) -> int:
             assert trace.token_ids == plain.token_ids, (method, head, model, prompt, raw, sampling, tree)
             assert trace.end_reason == plain.end_reason
             compared += len(trace.token_ids)
-    assert repeated, "some texts repeat tokens"
+    assert repeated, "some texts must repeat tokens"
     return compared
 
 
-def test_drafted_texts_of_repetitive_models_are_plain_decoding_s():
+def test_drafted_texts_of_repetitive_models_equal_plain_decoding():
     assert count_compared_tokens(1500, seed=0) >= 1500
 
 
 @pytest.mark.rare
-def test_many_random_tokens_are_plain_decoding_s():
-    """JAKIRO_RANDOM_TOKENS sets how many: 200,000 take about half an hour on one core."""
+def test_many_random_texts_equal_plain_decoding():
+    """JAKIRO_RANDOM_TOKENS sets the number: 200,000 take about half an hour on one core."""
     count = int(os.environ.get("JAKIRO_RANDOM_TOKENS", "6000"))
     assert count_compared_tokens(count, seed=1) >= count
 
 
 @pytest.mark.parametrize(("method", "head"), CASES)
 @pytest.mark.parametrize("size", [4, 6, 9])
-def test_a_ban_longer_than_the_prompt_leaves_plain_decoding_s_text(method, head, size):
-    """The smallest case that once differed: one prompt token and a bias that makes the text one repeated token."""
+def test_ban_longer_than_the_prompt_keeps_the_text_of_plain_decoding(method, head, size):
+    """The smallest case that once differed: one prompt token and a bias that repeats one token."""
     sampling = SamplingParams(max_new_tokens=16, no_repeat_ngram_size=size, logit_bias={101: 12.0})
     generator, tree = tiny_generator(head), TreeConfig(width=4, depth=8, nodes=24)
     plain = generator.run("a", sampling, PLAIN.name, raw=True)

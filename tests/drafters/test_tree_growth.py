@@ -1,4 +1,4 @@
-"""Grown trees: always trees, and each node what the head gives on that node's own path, computed without a cache."""
+"""Trees grown from a head are valid, and each node has the head's output on its own path, computed without a cache."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def no(head, tree):
 
 
 def candidates(config, contrastive, vocab_size):
-    """How many candidates the levels hold together: K on the first, K² on each further one."""
+    """Return the number of candidates of all levels: K on the first and K² on each of the others."""
     width = min(config.width, config.nodes - 1, vocab_size)
     return width + (config.depth - 1) * width**2
 
@@ -58,7 +58,7 @@ SAMPLINGS = st.builds(SamplingParams, temperature=st.sampled_from([0, 0.5, 1.0, 
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_every_grown_tree_is_a_tree_of_the_size_asked_for(heads, name):
+def test_every_grown_tree_is_valid_and_has_the_requested_size(heads, name):
     head = heads[name]
 
     @settings(max_examples=25)
@@ -78,14 +78,14 @@ def test_every_grown_tree_is_a_tree_of_the_size_asked_for(heads, name):
 
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="on a GPU every node of a level is expanded")
 @pytest.mark.parametrize("name", HEADS)
-def test_leaving_out_nodes_that_cannot_win_does_not_change_the_tree(heads, name, monkeypatch):
+def test_omitting_nodes_that_cannot_win_does_not_change_the_tree(heads, name, monkeypatch):
     head = heads[name]
 
     def proposal(limits, sampling, everything):
         session = HeadDrafter(head).start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
         rows, catch_up = [], session.catch_up
         monkeypatch.setattr(session, "catch_up", lambda: (catch_up(), rows.append(session.cache.length)))
-        # Growing ends with it; reading what is pending does too, but leaves nothing to remove here
+        # Growth ends with this call. Reading pending tokens makes it too, but has no rows to remove here
         monkeypatch.setattr(session.cache, "keep", lambda length: rows and rows.append(session.cache.length - rows[0]))
         if everything:
             monkeypatch.setattr(session, "_explored", lambda limits: None)
@@ -114,41 +114,41 @@ def packed_heads(target):
     return {name: tiny_head(target, **options).pack("full") for name, options in HEADS.items()}
 
 
-def assert_same_proposals(found, expected):
+def assert_same_proposals(actual, expected):
     for column in ("token_ids", "parents", "depths", "draft_passes", "proposers", "also"):
-        assert torch.equal(found.tree.columns[column], expected.tree.columns[column]), column
+        assert torch.equal(actual.tree.columns[column], expected.tree.columns[column]), column
     for column in ("scores", "draft_probs"):
         torch.testing.assert_close(
-            found.tree.columns[column], expected.tree.columns[column], equal_nan=True, rtol=1e-4, atol=1e-5
+            actual.tree.columns[column], expected.tree.columns[column], equal_nan=True, rtol=1e-4, atol=1e-5
         )
-    assert list(found.tree.evidence) == list(expected.tree.evidence)
+    assert list(actual.tree.evidence) == list(expected.tree.evidence)
     for name, numbers in expected.tree.evidence.items():
-        torch.testing.assert_close(found.tree.evidence[name], numbers, equal_nan=True, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(actual.tree.evidence[name], numbers, equal_nan=True, rtol=1e-4, atol=1e-4)
 
 
 @needs.compiled_functions
 @pytest.mark.parametrize("name", HEADS)
-def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level(packed_heads, name, monkeypatch):
-    """Over a text's first tokens, several at a time, as accepted steps bring them, and once without new ones."""
+def test_compiled_growth_equals_growth_with_torch(packed_heads, name, monkeypatch):
+    """Runs on the first tokens of a text, several at a time as after accepted steps, and once without new tokens."""
     head, calls = packed_heads[name], []
     tree_growth = kernels.current().tree_growth
 
-    def counted(head, tree):
+    def count_calls(head, tree):
         grow = tree_growth(head, tree)
         return grow and (lambda *arguments: calls.append(1) or grow(*arguments))
 
     def proposals(limits, sampling, with_evidence, compiled):
-        monkeypatch.setattr(kernels.current(), "tree_growth", counted if compiled else no)
+        monkeypatch.setattr(kernels.current(), "tree_growth", count_calls if compiled else no)
         drafter = HeadDrafter(head, has_evidence=with_evidence)
         session = drafter.start(prompt_of(IDS[:6], FEATURES[:5]), sampling, KeyedNoise(sampling.seed))
-        found = [session.propose(limits)]
+        results = [session.propose(limits)]
         for begin, end in ((6, 7), (7, 10), (10, 10), (10, 13)):
             if end > begin:
                 ids = IDS[begin:end]
                 session.observe(Committed(ids.tolist(), ids, FEATURES[begin - 1 : end - 1]))
-            found.append(session.propose(limits))
+            results.append(session.propose(limits))
             assert session.cache.length == end - 1
-        return found
+        return results
 
     @settings(max_examples=25)
     @given(CONFIGS, SAMPLINGS, st.booleans(), st.booleans(), st.booleans())
@@ -156,8 +156,8 @@ def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_leve
         chain = Chain.of([5, 7, 9], [-0.5, -0.2, -0.1], 3, DEVICE) if chained else None
         limits = TreeLimits(replace(config, contrastive=contrastive), chain=chain)
         both = (proposals(limits, sampling, with_evidence, compiled) for compiled in (True, False))
-        for found, expected in zip(*both, strict=True):
-            assert_same_proposals(found, expected)
+        for actual, expected in zip(*both, strict=True):
+            assert_same_proposals(actual, expected)
 
     check()
     assert len(calls) >= 5
@@ -165,58 +165,59 @@ def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_leve
 
 @needs.compiled_functions
 @pytest.mark.parametrize("name", HEADS)
-def test_of_a_prompt_of_many_rows_the_last_one_alone_is_read_with_the_tree(packed_heads, name, monkeypatch):
+def test_only_the_last_row_of_a_long_prompt_is_read_with_the_tree(packed_heads, name, monkeypatch):
     from jakiro.backends.native.head_layer import MOST_ROWS
 
     head, generator = packed_heads[name], torch.Generator().manual_seed(7)
     ids = torch.randint(0, 250, (MOST_ROWS + 9,), generator=generator)
     features, limits = torch.randn((len(ids) - 1, HIDDEN_SIZE), generator=generator), TreeLimits(TreeConfig(4, 3, 12))
-    found = []
+    results = []
     for tree_growth in (kernels.current().tree_growth, no):
         monkeypatch.setattr(kernels.current(), "tree_growth", tree_growth)
         session = HeadDrafter(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
-        found.append(session.propose(limits))
+        results.append(session.propose(limits))
         assert session.cache.length == len(ids) - 1
-    assert_same_proposals(*found)
+    assert_same_proposals(*results)
 
 
-class Turned(LayerHead):
-    """A head of another kind, whose pass does more than the layer's."""
+class NegatedHead(LayerHead):
+    """A head of another kind, with an additional operation in its pass."""
 
-    def forward(self, *given, **named):
-        output = super().forward(*given, **named)
+    def forward(self, *arguments, **options):
+        output = super().forward(*arguments, **options)
         return output._replace(features=-output.features)
 
 
-def test_a_head_with_a_pass_of_its_own_grows_its_tree_by_that_pass(target):
+def test_head_with_its_own_pass_grows_its_tree_with_that_pass(target):
     head = tiny_head(target, num_experts=1)
-    head.__class__ = Turned
+    head.__class__ = NegatedHead
     expected = grown(head, TreeConfig(4, 3, 12)).token_ids
     assert torch.equal(grown(head.pack("full"), TreeConfig(4, 3, 12)).token_ids, expected)
 
 
 @torch.no_grad()
 def outputs_along(head, tokens, experts):
-    """The head's output at the root and after each drafted token, every row recomputed in one causal pass.
+    """Return the head's output at the root and after each drafted token, with every row recomputed in one causal pass.
 
-    `experts` says which expert's feature continues the chain (decoupled fusion).
+    Args:
+        experts: expert whose feature continues the chain after each token, with decoupled fusion.
     """
-    ids, features, found = IDS[1:], FEATURES, []
+    ids, features, outputs = IDS[1:], FEATURES, []
     for depth in range(len(tokens) + 1):
         positions = torch.arange(ids.shape[0], device=DEVICE)[None]
         output = head(head.embed(ids)[None], features[None], positions)
-        found.append(output)
+        outputs.append(output)
         if depth < len(tokens):
             last = output.features[..., -1, :]
-            own = last[experts[depth], 0] if head.mixes_experts else last[0]
+            feature = last[experts[depth], 0] if head.mixes_experts else last[0]
             ids = torch.cat([ids, torch.tensor(tokens[depth : depth + 1], device=DEVICE)])
-            features = torch.cat([features, own[None]])
-    return found
+            features = torch.cat([features, feature[None]])
+    return outputs
 
 
 @pytest.mark.parametrize("temperature", [0, 0.6])
 @pytest.mark.parametrize("name", HEADS)
-def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name, temperature):
+def test_every_node_has_probability_and_evidence_of_its_own_path(heads, name, temperature):
     head, beta = heads[name], temperature or 1.0
     decoupled = head.mixes_experts
     tree = grown(head, TreeConfig(width=4, depth=4, nodes=53, shared_noise=False), SamplingParams(temperature))
@@ -224,9 +225,9 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
     index_of = {token: index for index, token in enumerate(head.draft_token_ids.tolist())}
     directions = head.output_weight - head.output_weight.mean(0)
     router_weights, contributions = tree.evidence["router_weights"], tree.evidence["expert_contributions"]
-    residuals, found = tree.evidence["residual_contribution"][:, 0], set()
+    residuals, branches = tree.evidence["residual_contribution"][:, 0], set()
     assert experts[0] == -1 and all(rows[0].isnan().all() for rows in tree.evidence.values()), (
-        "nobody proposed the root"
+        "the root has no proposer"
     )
 
     def chain(node):
@@ -235,15 +236,15 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
     for node in range(1, tree.num_nodes):
         above, index = chain(node)[:-1], index_of[tokens[node]]
         contrastive = experts[node] == head.num_experts
-        found.add(contrastive)
+        branches.add(contrastive)
         assert contrastive == (head.has_contrastive_branch and tree.depths[node] == 4)
-        # The contrastive row of a pass speaks one position further: it is the row of the grandparent.
+        # The contrastive row of a pass predicts one position further: it is the row of the grandparent
         rows = above[:-1] if contrastive else above
         output = outputs_along(head, [tokens[i] for i in rows], [experts[i] for i in rows])[-1]
         weights = output.router_weights[0, -1]
         if decoupled:
-            each = (head.logits(output.features[:, 0, -1]) / beta).softmax(-1)[:, index] * weights
-            expected, proposer = each.sum(), int(each.argmax())
+            probs = (head.logits(output.features[:, 0, -1]) / beta).softmax(-1)[:, index] * weights
+            expected, proposer = probs.sum(), int(probs.argmax())
         else:
             feature = (output.contrastive if contrastive else output.features)[0, -1]
             expected = (head.logits(feature) / beta).softmax(-1)[index]
@@ -267,26 +268,26 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
             logits = head.logits(feature)
             total = float(contributions[node].sum() + residuals[node])
             assert total == pytest.approx(float(logits[index] - logits.mean()), abs=1e-3)
-    assert found == ({False, True} if head.has_contrastive_branch else {False})
+    assert branches == ({False, True} if head.has_contrastive_branch else {False})
 
 
 def assert_ranked(head, tree, parent, feature, weigh):
-    """A node's children are the best of the head's choices after `feature`, weighed and renormalised.
+    """Check that the children of a node are the best choices of the head after `feature`, weighted and renormalized.
 
     Returns:
-        The children, and the probability that the head gave each.
+        The children, and the head's probability of each.
     """
     log_q = (head.logits(feature) / 0.7).log_softmax(-1)
     position = torch.tensor([NUM_PROMPT + int(tree.depths[parent]) + 1], device=DEVICE)
     weighed = weigh(log_q, KeyedNoise(21).at(position, head.draft_token_ids)).log_softmax(-1)
-    own = (tree.parents == parent).nonzero().flatten()
-    best = weighed.topk(len(own))
-    assert tree.token_ids[own].tolist() == head.draft_token_ids[best.indices].tolist()
-    torch.testing.assert_close(tree.scores[own] - tree.scores[parent], best.values, atol=1e-4, rtol=1e-4)
-    return own, log_q[best.indices].exp()
+    children = (tree.parents == parent).nonzero().flatten()
+    best = weighed.topk(len(children))
+    assert tree.token_ids[children].tolist() == head.draft_token_ids[best.indices].tolist()
+    torch.testing.assert_close(tree.scores[children] - tree.scores[parent], best.values, atol=1e-4, rtol=1e-4)
+    return children, log_q[best.indices].exp()
 
 
-def test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch(target):
+def test_contrastive_candidates_use_the_noise_and_calibration_of_their_depth_and_branch(target):
     head, sampling = tiny_head(target), SamplingParams(0.7, seed=21)
     head.config.calibration.update({"contrastive/3/sampled": 2.0, "contrastive/3/noise": 0.5, "main/3/sampled": 5.0})
     tree = grown(head, TreeConfig(width=3, depth=3, nodes=22), sampling)
@@ -295,12 +296,12 @@ def test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_
     assert len(above) == 3
     for parent in above:
         feature = outputs_along(head, [tokens[parents[parent]]], [0])[-1].contrastive[0, -1]
-        own, _ = assert_ranked(head, tree, parent, feature, lambda log_q, noise: 2.0 * log_q + 0.5 * noise)
-        assert len(own) == 3
+        children, _ = assert_ranked(head, tree, parent, feature, lambda log_q, noise: 2.0 * log_q + 0.5 * noise)
+        assert len(children) == 3
 
 
 @pytest.mark.parametrize("name", ["summed", "summed, reduced vocabulary"])
-def test_calibration_weighs_log_q_and_the_shared_noise_separately(target, name):
+def test_calibration_weights_log_q_and_shared_noise_separately(target, name):
     head, sampling = tiny_head(target, **HEADS[name]), SamplingParams(0.7, seed=21)
     head.config.calibration.update({"main/1/sampled": 3.0, "main/1/noise": 0.5, "main/2/sampled": 2.0})
     tree = grown(head, TreeConfig(width=4, depth=2, nodes=21, contrastive=False), sampling)

@@ -1,4 +1,4 @@
-"""A head's fitted numbers by temperature: what `at` gives for numbers on the host and for those on a device."""
+"""Calibration of a head by temperature, with numbers on the host and on a device."""
 
 import math
 
@@ -30,9 +30,9 @@ def on_device(temperature: float) -> DeviceSampling:
         (1.6, (1.3, 1.1, math.log(0.8))),
     ],
 )
-def test_numbers_between_two_temperatures_lie_on_a_line(temperature, weights):
-    known = Calibration(NUMBERS, SamplingParams(temperature=temperature)).at("main/2")
-    assert known == pytest.approx(weights)
+def test_calibration_is_interpolated_between_two_temperatures(temperature, weights):
+    on_host = Calibration(NUMBERS, SamplingParams(temperature=temperature)).at("main/2")
+    assert on_host == pytest.approx(weights)
     captured = Calibration(NUMBERS, on_device(temperature)).at("main/2")
     assert all(isinstance(weight, torch.Tensor) for weight in captured)
     assert [float(weight) for weight in captured] == pytest.approx(weights, abs=1e-6)
@@ -42,11 +42,11 @@ def test_greedy_decoding_has_its_own_numbers():
     assert Calibration(NUMBERS, SamplingParams(temperature=0)).at("main/2") == (1.5, 1.5, math.log(0.5))
 
 
-def test_what_a_head_lacks_is_taken_from_the_next_number_it_has():
+def test_missing_number_is_replaced_by_the_next_available_one():
     sampled = SamplingParams(temperature=0.7)
     assert Calibration({}, sampled).at("main/1") == (1.0, 1.0, 0.0)
     assert Calibration({"main/1/sampled": 1.2}, sampled).at("main/1") == (1.2, 1.2, 0.0)
     both = {"main/1/sampled": 1.2, "main/1/noise": 1.1, "main/1/sampled-kept": 0.9}
     assert Calibration(both, sampled).at("main/1") == (1.2, 1.1, math.log(0.9))
-    # Numbers that are one at all temperatures stay on the host
+    # Numbers that do not depend on the temperature stay on the host
     assert Calibration(both, on_device(0.8)).at("main/1") == (1.2, 1.1, math.log(0.9))

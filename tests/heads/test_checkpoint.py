@@ -1,4 +1,4 @@
-"""Heads on disk: there and back, and every way in which files do not fit is named."""
+"""Heads on disk: saving and loading, and errors that name the invalid file or field."""
 
 import json
 
@@ -21,14 +21,14 @@ def target():
 
 @pytest.fixture
 def folder(target, tmp_path):
-    """A saved head with a reduced vocabulary."""
+    """Return the folder of a saved head with a reduced vocabulary."""
     save_head(tiny_head(target, draft_vocab_size=90), tmp_path)
     return tmp_path
 
 
 @pytest.mark.anywhere
 @pytest.mark.parametrize("name", ALL_HEADS)
-def test_a_saved_head_comes_back_with_the_same_weights_and_drafts_the_same_trees(target, tmp_path, name):
+def test_saved_head_loads_with_the_same_weights_and_drafts_the_same_trees(target, tmp_path, name):
     head = tiny_head(target, **ALL_HEADS[name]).half().float()
     save_head(head, tmp_path)
     again = load_head(tmp_path, DEVICE)
@@ -39,16 +39,16 @@ def test_a_saved_head_comes_back_with_the_same_weights_and_drafts_the_same_trees
         assert torch.equal(loaded[key], tensor) and loaded[key].dtype == tensor.dtype
     target = target.with_feature_layers(head.config.feature_layers)
     traces = [
-        JakiroGenerator(Resources(target, each.bind(target.embedding, target.output_weight))).run(
+        JakiroGenerator(Resources(target, copy.bind(target.embedding, target.output_weight))).run(
             "Hello", SamplingParams(max_new_tokens=6), tree=TREE
         )
-        for each in (head, again)
+        for copy in (head, again)
     ]
     first, second = ([[node.token_id for node in step.nodes] for step in trace.steps] for trace in traces)
     assert first == second
 
 
-def test_files_are_small_halves_and_hold_nothing_of_the_target(target, tmp_path):
+def test_files_are_float16_and_contain_nothing_of_the_target(target, tmp_path):
     save_head(tiny_head(target, draft_vocab_size=90), tmp_path)
     tensors = load_file(tmp_path / WEIGHTS_NAME)
     assert tensors.pop("draft_token_ids").dtype == torch.int32
@@ -66,15 +66,15 @@ def test_truncated_weights_are_named(folder, length):
         load_head(folder)
 
 
-def rewritten(folder, change):
+def rewrite(folder, change):
     tensors = load_file(folder / WEIGHTS_NAME)
     change(tensors)
     save_file(tensors, folder / WEIGHTS_NAME)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_weights_that_are_not_finite_are_named(folder, value):
-    rewritten(folder, lambda tensors: tensors["fc.bias"].__setitem__(3, value))
+def test_non_finite_weights_are_named(folder, value):
+    rewrite(folder, lambda tensors: tensors["fc.bias"].__setitem__(3, value))
     with pytest.raises(ValueError, match=r"fc\.bias holds values that are not finite"):
         load_head(folder)
 
@@ -87,8 +87,8 @@ def test_weights_that_are_not_finite_are_named(folder, value):
         (1, 0, "draft_token_ids are not in ascending order"),
     ],
 )
-def test_an_index_map_that_is_none_is_refused(folder, place, value, sentence):
-    rewritten(folder, lambda tensors: tensors["draft_token_ids"].__setitem__(place, value))
+def test_invalid_draft_token_ids_are_refused(folder, place, value, sentence):
+    rewrite(folder, lambda tensors: tensors["draft_token_ids"].__setitem__(place, value))
     with pytest.raises(ValueError, match=sentence):
         load_head(folder)
 
@@ -108,10 +108,10 @@ def test_an_index_map_that_is_none_is_refused(folder, place, value, sentence):
     ],
     ids=str,
 )
-def test_a_config_of_wrong_values_is_one_sentence(folder, values, sentence):
+def test_config_with_invalid_values_is_refused_in_one_sentence(folder, values, sentence):
     path = folder / CONFIG_NAME
-    kept = json.loads(path.read_text()) | values
-    path.write_text(json.dumps({name: value for name, value in kept.items() if name != "kind" or value}))
+    config = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({name: value for name, value in config.items() if name != "kind" or value}))
     with pytest.raises(ValueError, match=sentence) as caught:
         load_head(folder)
     assert "\n" not in str(caught.value) and str(caught.value).endswith(".")

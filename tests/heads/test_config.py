@@ -1,4 +1,4 @@
-"""A head's config is checked when it is made, and refused by the field that makes no sense."""
+"""The config of a head is validated on creation; the message names the invalid field."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_only_two_summed_experts_have_a_contrastive_branch(fusion, num_experts, 
         ({"vocab_size": None, "hidden_size": None}, ["lacks the fields: hidden_size, vocab_size"]),
     ],
 )
-def test_a_draft_config_that_makes_no_sense_is_refused_by_field(change, parts):
+def test_invalid_draft_config_is_refused_by_field(change, parts):
     kind = Eagle3Config if "feature_layers" in change else JakiroConfig
     values = {name: value for name, value in (SIZES | change).items() if value is not None or name == "target_name"}
     with pytest.raises(ValueError, match="Draft head config") as caught:

@@ -1,4 +1,4 @@
-"""EAGLE-3: trees of the published code over three rounds, in both published forms; what is refused."""
+"""EAGLE-3: trees of the published code over three rounds in both published formats, and unsupported configs."""
 
 import json
 from pathlib import Path
@@ -13,8 +13,8 @@ from jakiro.heads.checkpoint import load_head
 from jakiro.heads.config import named_target
 from jakiro.heads.eagle3.config import Eagle3Config
 from jakiro.heads.eagle3.network import Eagle3Head
+from tests.heads.golden import assert_grows
 from tests.heads.test_foreign import write_folder
-from tests.heads.test_golden import assert_grows
 
 DATA = Path(__file__).parents[1] / "data"
 CASES = json.loads((DATA / "eagle3_cases.json").read_text(encoding="utf-8"))
@@ -37,20 +37,20 @@ def official_config(case: dict) -> dict:
 
 
 def as_speculators(values: dict, tensors: dict) -> tuple[dict, dict]:
-    """The same head in speculators' format."""
-    given = {name: value for name, value in values.items() if name not in ("architectures", "draft_vocab_size")}
+    """Return config and tensors of the same head in speculators' format."""
+    layer_config = {name: value for name, value in values.items() if name not in ("architectures", "draft_vocab_size")}
     layers = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
     about = {
         "architectures": ["Eagle3Speculator"],
         "speculators_model_type": "eagle3",
-        "transformer_layer_config": given,
+        "transformer_layer_config": layer_config,
         "draft_vocab_size": values["draft_vocab_size"],
     }
     return about, layers
 
 
 def with_last_state(features: torch.Tensor, size: int) -> torch.Tensor:
-    """Features as a target gives them: its last hidden state, which these heads do not read, comes first."""
+    """Return features as a target returns them, with its last hidden state first, which these heads do not read."""
     return torch.cat([torch.full_like(features[:, :size], torch.nan), features], dim=-1)
 
 
@@ -69,8 +69,8 @@ def test_trees_equal_the_published_ones_over_three_rounds(case, form, tmp_path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_head_without_output_rows_scores_with_the_target_s(case, tmp_path):
-    """The published head's own rows as the target's, each at its token's place."""
+def test_head_without_output_rows_uses_those_of_the_target(case, tmp_path):
+    """Put the output rows of the published head into the target's output matrix, each at its token."""
     about = CASES[case]
     tensors = load_file(DATA / f"{case}_weights.safetensors")
     rows = tensors.pop("lm_head.weight")
@@ -83,7 +83,7 @@ def test_a_head_without_output_rows_scores_with_the_target_s(case, tmp_path):
 
 
 def drafted_ids(tensors: dict, rows: torch.Tensor) -> torch.Tensor:
-    """The token of each of the published output rows."""
+    """Return the token of each of the published output rows."""
     return torch.arange(len(rows)) + tensors.get("d2t", torch.zeros(len(rows), dtype=torch.int64))
 
 
@@ -97,8 +97,8 @@ SPECULATORS = sorted(path.name for path in (DATA / "speculators").iterdir())
 
 
 @pytest.mark.parametrize("name", SPECULATORS)
-def test_logits_are_those_of_speculators(name):
-    """For every row of a text, and for one that goes on with the head's own state."""
+def test_logits_equal_speculators(name):
+    """Compare every row of a text, and one row that continues with the head's own state."""
     folder = DATA / "speculators" / name
     head, golden = load_head(folder), load_file(folder / "golden.safetensors")
     assert named_target(json.loads((folder / "config.json").read_text(encoding="utf-8"))) == "somebody/target"
@@ -112,16 +112,16 @@ def test_logits_are_those_of_speculators(name):
         torch.testing.assert_close(
             head.logits(read.features)[0], golden["logits_0"][0, : last + 1], atol=1e-4, rtol=1e-4
         )
-        own = read.features[:, -1:]
-        alone = torch.ones((1, 1, 1, last + 2), dtype=torch.bool)
-        going_on = head(head.embed(ids[None, last + 1 :]), own, torch.tensor([[last + 1]]), alone, cache)
+        state = read.features[:, -1:]
+        mask = torch.ones((1, 1, 1, last + 2), dtype=torch.bool)
+        continued = head(head.embed(ids[None, last + 1 :]), state, torch.tensor([[last + 1]]), mask, cache)
         torch.testing.assert_close(
-            head.logits(going_on.features)[0, 0], golden["logits_1"][0, last], atol=1e-4, rtol=1e-4
+            head.logits(continued.features)[0, 0], golden["logits_1"][0, last], atol=1e-4, rtol=1e-4
         )
 
 
-def test_fc_reads_the_target_s_features_even_if_they_are_as_wide_as_the_head():
-    """(1 + 3 states) · 16 numbers of the target are the 64 of the head."""
+def test_fc_is_applied_to_target_features_that_are_as_wide_as_the_head():
+    """(1 + 3 states) · 16 numbers of the target are as many as the head's 64."""
     config = Eagle3Config(
         hidden_size=64, target_hidden_size=16, vocab_size=40, num_attention_heads=4, num_key_value_heads=2,
         expert_intermediate_size=32, own_embedding=True,
@@ -147,7 +147,7 @@ LAYERS = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4], "norm_before_residual":
 
 
 @pytest.mark.parametrize("values", [LAYERS, {"eagle_config": LAYERS}], ids=["top", "eagle_config"])
-def test_layers_and_norms_that_an_official_config_names_are_read(values, tmp_path, caplog):
+def test_layers_and_norms_of_an_official_config_are_read(values, tmp_path, caplog):
     config = load_head(folder_of(tmp_path, **values)).config
     assert config.layers_of(32) == (1, 3, 4) and config.norm_before_residual and not config.norm_output
     assert not caplog.text
@@ -166,6 +166,6 @@ def test_layers_and_norms_that_an_official_config_names_are_read(values, tmp_pat
         ({"norm_before_fc": True}, r"missing \['input_norm.weight'\]"),
     ],
 )
-def test_what_an_official_config_asks_for_and_nobody_runs_is_refused(values, words, tmp_path):
+def test_unsupported_values_of_an_official_config_are_refused(values, words, tmp_path):
     with pytest.raises(ValueError, match=words):
         load_head(folder_of(tmp_path, **values))

@@ -1,4 +1,4 @@
-"""Heads as folders for the Hub."""
+"""Export of heads to folders for the Hub."""
 
 import json
 
@@ -18,7 +18,7 @@ def target():
 
 @pytest.mark.anywhere
 @pytest.mark.parametrize("head", HEADS)
-def test_a_hub_folder_holds_the_head_a_card_and_a_manifest_that_names_its_weights(target, head, tmp_path):
+def test_hub_folder_contains_the_head_a_card_and_a_manifest_of_its_weights(target, head, tmp_path):
     folder, hub = tmp_path / "head", tmp_path / "hub"
     save_head(tiny_head(target, **HEADS[head]), folder)
     (folder / "manifest.json").write_text(json.dumps({"minutes": 20.0, "sha256": "of other weights"}))

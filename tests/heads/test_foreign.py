@@ -1,4 +1,4 @@
-"""Other people's checkpoints: official Jakiro, Jakiro* and EAGLE folders load, and whatever does not fit is named."""
+"""Checkpoints of other projects: official Jakiro, Jakiro* and EAGLE folders load, and mismatches are named."""
 
 import json
 
@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
-from tests.heads.test_golden import CASES, DATA, assert_gives_the_official_features, assert_grows_the_official_trees
+from tests.heads.golden import CASES, DATA, assert_gives_the_official_features, assert_grows_the_official_trees
 
 FILES = ("model.safetensors", "pytorch_model.bin")
 HIDDEN_SIZE, INNER_SIZE, VOCAB_SIZE = 32, 48, 40
@@ -16,7 +16,7 @@ LINEAR = ("gate_proj", "up_proj", "down_proj")
 
 
 def official_config(**values):
-    """A config.json as it lies beside the published weights."""
+    """Return a config.json as published with the weights."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -37,7 +37,7 @@ def official_config(**values):
 
 
 def official_tensors(kind, bias=True):
-    """A random state dict under the published names."""
+    """Return a random state dict with the published names."""
     generator = torch.Generator().manual_seed(3)
 
     def random(*shape):
@@ -80,7 +80,7 @@ def write_folder(folder, tensors, values, file="model.safetensors"):
 
 
 def refusal(folder, tensors, values=None):
-    """The sentence with which a folder is refused."""
+    """Return the message with which a folder is refused."""
     with pytest.raises(ValueError) as caught:
         load_head(write_folder(folder, tensors, values or official_config()))
     sentence = str(caught.value)
@@ -90,7 +90,7 @@ def refusal(folder, tensors, values=None):
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"case{case['case']}")
-def test_an_official_folder_grows_the_official_trees(case, file, tmp_path):
+def test_official_folder_grows_the_official_trees(case, file, tmp_path):
     weights = load_file(DATA / f"case{case['case']}_weights.safetensors")
     output = weights.pop("lm_head.weight")
     values = official_config(
@@ -106,7 +106,7 @@ def test_an_official_folder_grows_the_official_trees(case, file, tmp_path):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_an_official_decoupled_folder_gives_the_official_features(file, tmp_path):
+def test_official_decoupled_folder_gives_the_official_features(file, tmp_path):
     weights = load_file(DATA / "star_weights.safetensors")
     embedding = weights["embed_tokens.weight"]
     weights.pop("lm_head.weight", None)
@@ -131,7 +131,7 @@ def test_each_kind_is_recognised_by_its_tensors(kind, fusion, num_experts, width
     assert torch.equal(head.state_dict()["fc.weight"], tensors["fc.weight"])
 
 
-def test_an_eagle_head_computes_what_its_dense_layer_means(tmp_path):
+def test_eagle_head_computes_its_dense_layer(tmp_path):
     tensors = official_tensors("eagle")
     head = load_head(write_folder(tmp_path / "head", tensors, official_config()))
     generator = torch.Generator().manual_seed(0)
@@ -151,7 +151,7 @@ MUTATIONS = [(kind, name) for kind in ("jakiro", "jakiro*", "eagle") for name in
 
 
 @pytest.mark.parametrize(("kind", "name"), MUTATIONS, ids=lambda value: value.replace("layers.0.", ""))
-def test_every_tensor_of_another_shape_is_named_with_both_shapes(kind, name, tmp_path):
+def test_tensor_with_another_shape_is_named_with_both_shapes(kind, name, tmp_path):
     for change in (lambda tensor: tensor[:-1], lambda tensor: torch.cat([tensor, tensor], dim=-1)):
         tensors = official_tensors(kind)
         tensors[name], right = change(tensors[name]).clone(), tuple(tensors[name].shape)
@@ -161,7 +161,7 @@ def test_every_tensor_of_another_shape_is_named_with_both_shapes(kind, name, tmp
 
 
 @pytest.mark.parametrize("name", official_tensors("jakiro"), ids=lambda value: value.replace("layers.0.", ""))
-def test_every_tensor_of_another_name_is_named_as_missing_and_as_unexpected(name, tmp_path):
+def test_tensor_with_another_name_is_named_as_missing_and_as_unexpected(name, tmp_path):
     tensors = official_tensors("jakiro")
     tensors[name + "s"] = tensors.pop(name)
     sentence = refusal(tmp_path / "head", tensors)
@@ -189,7 +189,7 @@ def test_every_tensor_of_another_name_is_named_as_missing_and_as_unexpected(name
     ],
     ids=str,
 )
-def test_configs_that_are_not_supported_or_do_not_fit_are_refused_by_name(values, words, tmp_path):
+def test_unsupported_or_mismatched_config_is_refused_by_name(values, words, tmp_path):
     sentence = refusal(tmp_path / "head", official_tensors("jakiro"), official_config(**values))
     assert all(word in sentence for word in words)
 
@@ -214,7 +214,7 @@ def test_weights_that_are_no_head_are_refused(tmp_path):
     assert "no draft head that Jakiro knows" in sentence and "model.layers.0.self_attn.q_proj.weight" in sentence
 
 
-def test_a_stray_embedding_is_ignored_only_in_the_targets_shape(tmp_path):
+def test_embedding_is_ignored_only_in_the_shape_of_the_target(tmp_path):
     tensors = official_tensors("jakiro") | {"embed_tokens.weight": torch.zeros(VOCAB_SIZE, HIDDEN_SIZE)}
     head = load_head(write_folder(tmp_path / "head", tensors, official_config()))
     assert head.embedding is None
@@ -223,7 +223,7 @@ def test_a_stray_embedding_is_ignored_only_in_the_targets_shape(tmp_path):
     assert "(41, 32)" in sentence and "(40, 32)" in sentence
 
 
-def test_stored_rotary_frequencies_are_ignored_only_where_they_are_the_configs(tmp_path):
+def test_stored_rotary_frequencies_are_ignored_only_if_they_match_the_config(tmp_path):
     def stored(base):
         frequencies = 1.0 / base ** (torch.arange(0, 8, 2).float() / 8)
         return official_tensors("eagle") | {"layers.0.self_attn.rotary_emb.inv_freq": frequencies}
@@ -249,7 +249,7 @@ def test_pickled_code_is_never_run_and_broken_files_are_named(content, tmp_path)
         load_head(folder)
 
 
-def test_safetensors_come_before_pickles_and_a_folder_without_weights_names_all(tmp_path):
+def test_safetensors_are_preferred_and_missing_weights_name_all_files(tmp_path):
     folder = write_folder(tmp_path / "head", official_tensors("eagle"), official_config(), "pytorch_model.bin")
     assert weights_file(folder).name == "pytorch_model.bin"
     save_file(official_tensors("eagle"), folder / "model.safetensors")
@@ -291,7 +291,7 @@ def rope(**values):
     ],
     ids=str,
 )
-def test_a_head_for_another_target_is_named_with_both_values(values, words, tmp_path):
+def test_head_for_another_target_is_named_with_both_values(values, words, tmp_path):
     head = load_head(write_folder(tmp_path / "head", official_tensors("jakiro"), official_config()))
     assert misfits(head.config, target_config()) == []
     sentences = misfits(head.config, target_config(**values))

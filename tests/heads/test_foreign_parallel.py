@@ -1,4 +1,4 @@
-"""Published Medusa-1 folders draft what a small reference computes from the paper's formula."""
+"""Published Medusa-1 folders draft the tokens that a small reference computes from the formula of the paper."""
 
 import json
 
@@ -54,10 +54,10 @@ def target():
     return tiny_target()
 
 
-def chain_of(head, target, ids, features, levels, known=METHODS):
-    """Tokens and probabilities of the best chain that the head drafts after a text."""
+def chain_of(head, target, ids, features, levels, methods=METHODS):
+    """Return tokens and probabilities of the best chain that the head drafts after a text."""
     head.bind(target.embedding, target.output_weight)
-    session = known.drafter_of(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
+    session = methods.drafter_of(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
     tree = session.propose(TreeLimits(TreeConfig(width=1, depth=levels, nodes=levels + 1))).tree
     return tree.token_ids[1:], tree.draft_probs[1:]
 
@@ -69,7 +69,7 @@ def silu_block(tensors, name, hidden):
 @pytest.mark.parametrize(
     ("prefix", "name"), [("", "medusa_lm_head.pt"), ("medusa_head.", "medusa_lm_head.safetensors")]
 )
-def test_a_published_medusa_head_drafts_what_its_formula_says(prefix, name, target, tmp_path):
+def test_published_medusa_head_drafts_by_its_formula(prefix, name, target, tmp_path):
     tensors = medusa_tensors(prefix)
     head = load_head(medusa_folder(tmp_path / "head", tensors, name))
     assert not misfits(head.config, target.config)
@@ -102,7 +102,7 @@ def test_published_mlps_are_not_trained(tmp_path):
         ({"0.900000.weight": torch.zeros(2, 2)}, "for 3 MLPs of 900000 blocks"),
     ],
 )
-def test_a_medusa_head_of_another_form_is_refused_with_what_it_holds(change, words, tmp_path):
+def test_medusa_head_of_another_form_is_refused_with_its_tensors(change, words, tmp_path):
     tensors = {name: tensor for name, tensor in (medusa_tensors() | change).items() if tensor is not None}
     with pytest.raises(ValueError, match=r"The (draft|Medusa) head") as refusal:
         load_head(medusa_folder(tmp_path / "head", tensors))

@@ -1,4 +1,4 @@
-"""A head as it runs on a GPU; that its numbers are the stock layers', slots say (tests/backends/test_buffers.py)."""
+"""A head as it runs on a GPU; tests/backends/test_buffers.py compares its numbers with those of stock layers."""
 
 import torch
 from torch.nn import functional
@@ -7,15 +7,15 @@ from tests.support import tiny_head, tiny_target
 
 
 @torch.inference_mode()
-def test_a_fused_head_asks_torch_for_no_grouped_queries(monkeypatch):
-    """Its fused kernel with a mask knows none."""
+def test_fused_head_does_not_use_grouped_queries_of_torch(monkeypatch):
+    """torch's fused kernel with a mask does not support them."""
     head, attend, grouped = tiny_head(tiny_target()), functional.scaled_dot_product_attention, []
 
-    def watched(*given, **more):
-        grouped.append(more.get("enable_gqa", False))
-        return attend(*given, **more)
+    def record(*arguments, **options):
+        grouped.append(options.get("enable_gqa", False))
+        return attend(*arguments, **options)
 
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", record)
     for fuse in (lambda: None, head.fuse):
         fuse()
         cache = head.new_cache(8)

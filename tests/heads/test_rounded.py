@@ -1,4 +1,4 @@
-"""Heads in 8 bits, and those that ship: small, and the ones that their manifests name."""
+"""Heads in 8 bits, and shipped heads: their files are small and match their manifests."""
 
 import json
 
@@ -19,7 +19,7 @@ from tests.support import tiny_head, tiny_target
 SHIPPED = [name for name in registry.head_names() if registry.config_of(name).kind in KINDS]
 
 
-def test_rounding_moves_no_number_further_than_half_a_step_of_its_row_and_column():
+def test_rounding_error_is_at_most_half_a_step_of_row_and_column():
     sizes = torch.logspace(-3, 3, 96)
     matrix = torch.randn((64, 96), generator=torch.Generator().manual_seed(1)) * sizes
     matrix[5] = 0
@@ -29,11 +29,11 @@ def test_rounding_moves_no_number_further_than_half_a_step_of_its_row_and_column
     assert again.keys() == {"experts", "fc.weight", "norm"}
     steps = stored["experts.scales"][:, None] * stored["experts.exponents"].float().exp2()
     assert ((again["experts"] - matrix).abs() <= 0.5001 * steps).all()
-    # Small columns are as exact as large ones, which one scale a row alone would not give
+    # Small columns are as exact as large ones; a scale per row only would not ensure this
     assert ((again["experts"] - matrix).norm(dim=0) / matrix.norm(dim=0)).max() < 0.02
 
 
-def test_an_8_bit_matrix_without_its_scales_is_refused(tmp_path):
+def test_8_bit_matrix_without_its_scales_is_refused(tmp_path):
     save_head(tiny_head(tiny_target()), tmp_path, bits=8)
     tensors = load_file(tmp_path / WEIGHTS_NAME)
     name = next(name for name, tensor in tensors.items() if tensor.dtype == torch.int8 and name.endswith("weight"))
@@ -48,7 +48,7 @@ LARGEST = 9_500_000
 
 @pytest.mark.anywhere
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_head_is_small_and_the_one_that_its_manifest_names(name, tmp_path):
+def test_shipped_head_is_small_and_matches_its_manifest(name, tmp_path):
     folder = registry.resolve(head=name).head_folder()
     manifest, head = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8")), load_head(folder)
     assert weights_file(folder).stat().st_size <= LARGEST
@@ -60,7 +60,7 @@ def test_a_shipped_head_is_small_and_the_one_that_its_manifest_names(name, tmp_p
         save_head(head, tmp_path / str(bits), bits)
     small, large = ((tmp_path / bits / WEIGHTS_NAME).stat().st_size for bits in ("8", "16"))
     assert small < 0.62 * large
-    # What is saved in 16 bits again, to go on training, keeps the numbers to half of its last bit
+    # Saving in 16 bits for further training keeps each number to half of its last bit
     again = load_head(tmp_path / "16").state_dict()
     for key, tensor in head.state_dict().items():
         torch.testing.assert_close(again[key], tensor, atol=1e-6, rtol=1e-3)

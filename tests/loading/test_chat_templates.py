@@ -1,4 +1,4 @@
-"""Chat templates: what they are told, what they leave out, and those of published models."""
+"""Chat templates: their arguments, the messages they omit, and the templates of published models."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ LAST_ONLY = "{{ messages[-1].content }}{% if thinking %}<think>{% endif %}"
 
 @pytest.fixture
 def loaded(tmp_path):
-    """Loads a tiny target with this template."""
+    """Return a function that loads a tiny target with a chat template."""
 
     def load(template: str, **options) -> JakiroGenerator:
         save_target(tmp_path)
@@ -29,19 +29,21 @@ def loaded(tmp_path):
     return load
 
 
-def test_what_a_template_leaves_out_is_a_notice(loaded):
+def test_messages_that_a_template_omits_are_named_in_a_notice(loaded):
     notices = loaded(LAST_ONLY).status["notices"]
-    assert any("leaves out the system prompt and an earlier question and an earlier answer" in each for each in notices)
-    assert not any("leaves out" in each for each in loaded(byte_tokenizer().chat_template).status["notices"])
+    assert any(
+        "leaves out the system prompt and an earlier question and an earlier answer" in notice for notice in notices
+    )
+    assert not any("leaves out" in notice for notice in loaded(byte_tokenizer().chat_template).status["notices"])
 
 
-def test_a_template_that_drops_the_question_is_refused_before_weights_are_read(loaded):
+def test_template_that_omits_the_question_is_refused_before_weights_are_read(loaded):
     with pytest.raises(ValueError, match="does not write the question that it is given"):
         loaded("{{ messages[0].role }}")
 
 
-def test_a_template_is_told_what_the_load_and_the_prompt_say_and_the_trace_says_it(loaded):
-    def told(**options):
+def test_template_arguments_of_load_and_request_are_used_and_recorded(loaded):
+    def use(**options):
         trace = generator.run("Why?", method="autoregressive", **options)
         assert Trace.from_json(trace.to_json()).header == trace.header
         if "raw" not in options:
@@ -51,17 +53,17 @@ def test_a_template_is_told_what_the_load_and_the_prompt_say_and_the_trace_says_
 
     off, length = {"thinking": False}, len("<think>")
     generator = loaded(LAST_ONLY)
-    assert told() == (0, None) and told(template_arguments=off) == (0, off)
+    assert use() == (0, None) and use(template_arguments=off) == (0, off)
     assert "template_arguments" not in generator.run("Why?", method="autoregressive").to_dict()["header"]
     generator = loaded(LAST_ONLY, template_arguments={"thinking": True, "date": "today"})
-    assert told() == (length, {"thinking": True, "date": "today"})
-    assert told(template_arguments=off) == (0, {"thinking": False, "date": "today"})
-    assert told(raw=True) == (0, None), "no template was told anything"
-    for refused in ({"chat_template": "x"}, {"thinking": [1]}):
+    assert use() == (length, {"thinking": True, "date": "today"})
+    assert use(template_arguments=off) == (0, {"thinking": False, "date": "today"})
+    assert use(raw=True) == (0, None), "a raw prompt has no template"
+    for arguments in ({"chat_template": "x"}, {"thinking": [1]}):
         with pytest.raises(ValueError, match="emplate"):
-            loaded(LAST_ONLY, template_arguments=refused)
+            loaded(LAST_ONLY, template_arguments=arguments)
         with pytest.raises(ValueError, match="emplate"):
-            generator.run("Why?", method="autoregressive", template_arguments=refused)
+            generator.run("Why?", method="autoregressive", template_arguments=arguments)
 
 
 TALK = [
@@ -92,7 +94,7 @@ BOS, EOS = "<|endoftext|>", "<|im_end|>"
         ),
     ],
 )
-def test_a_conversation_is_written_as_published(template, messages, text):
+def test_conversation_is_formatted_as_published(template, messages, text):
     tokenizer = copy.deepcopy(byte_tokenizer())
     tokenizer.chat_template = TEMPLATES[template]
     assert tokenizer.decode(encode_messages(tokenizer, messages), clean_up_tokenization_spaces=False) == text
@@ -107,7 +109,7 @@ def test_published_targets_have_their_template_by_name_and_by_hub_id(name):
 SENTENCES = ["The sky is blue because of the air.", "Why is the sea blue?", "A bird sees the sea.", "Hello there, you."]
 
 
-def test_a_sentencepiece_model_encodes_as_published(tmp_path):
+def test_sentencepiece_model_encodes_as_published(tmp_path):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES * 50), model_prefix=str(tmp_path / "tokenizer"), vocab_size=320,
         model_type="bpe", byte_fallback=True, hard_vocab_limit=False, minloglevel=2, unk_id=0, bos_id=1, eos_id=2,

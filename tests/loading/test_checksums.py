@@ -1,4 +1,4 @@
-"""Remembered hashes: weights that changed under the same size and time are found, and their hash is forgotten."""
+"""Stored hashes: weights that changed with the same size and time are detected, and their hash is dropped."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from jakiro.loading.checksums import damaged_since, weights_sha256
 
 @pytest.fixture
 def weights(own_cache, tmp_path) -> Path:
-    """Return a file of weights whose hash is remembered."""
+    """Return a file of weights whose hash is stored."""
     path = tmp_path / "weights" / "model.safetensors"
     path.parent.mkdir()
     save_file({"weight": torch.arange(64, dtype=torch.float32)}, path)
@@ -21,7 +21,7 @@ def weights(own_cache, tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("place", ["header", "numbers"])
-def test_bytes_that_changed_under_the_same_size_and_time_are_found(place, weights):
+def test_changed_bytes_with_the_same_size_and_time_are_detected(place, weights):
     """A changed number gives another hash; a changed header makes the file unreadable, which is damage, too."""
     folder, times = weights.parent, weights.stat()
     content = bytearray(weights.read_bytes())
@@ -30,4 +30,4 @@ def test_bytes_that_changed_under_the_same_size_and_time_are_found(place, weight
     weights.write_bytes(content)
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert damaged_since(folder)
-    assert not damaged_since(folder), "the wrong hash is forgotten, so that the next start computes it"
+    assert not damaged_since(folder), "the wrong hash must be dropped, so that the next start computes it"

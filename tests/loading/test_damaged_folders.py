@@ -1,4 +1,4 @@
-"""Damaged, unfinished and quantised folders of targets: one sentence each, where possible before weights are read."""
+"""Damaged, incomplete and quantized target folders: one sentence each, if possible before weights are read."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.support import save_target, tiny_head, tiny_model, tiny_target
 
 @pytest.fixture
 def folder(own_cache, tmp_path):
-    """A tiny target in several shards."""
+    """Return the folder of a tiny target in several shards."""
     save_target(tmp_path / "target", tiny_model(), max_shard_size="100KB")
     return tmp_path / "target"
 
@@ -51,14 +51,14 @@ def without_weights(folder):
 
 
 def stored_as(kind, **scales):
-    """Turns the first shard's matrices into numbers of 8 bits, with scales beside them."""
+    """Return a change that stores a matrix of the first shard in 8 bits, with scales."""
 
     def change(folder):
-        held = load_file(first_shard(folder))
-        name = next(name for name in held if name.endswith("_proj.weight"))
-        held[name] = held[name].to(kind)
-        further = {f"{name.removesuffix('weight')}{scale}": value.clone() for scale, value in scales.items()}
-        save_file(held | further, first_shard(folder), {"format": "pt"})
+        tensors = load_file(first_shard(folder))
+        name = next(name for name in tensors if name.endswith("_proj.weight"))
+        tensors[name] = tensors[name].to(kind)
+        extra = {f"{name.removesuffix('weight')}{scale}": value.clone() for scale, value in scales.items()}
+        save_file(tensors | extra, first_shard(folder), {"format": "pt"})
 
     return change
 
@@ -127,35 +127,33 @@ def refused(folder, head="none"):
 
 
 @pytest.mark.parametrize("name", EARLY | LATE)
-def test_a_damaged_folder_is_one_sentence_and_where_what_is_small_tells_it_before_weights_are_read(
-    name, folder, monkeypatch
-):
+def test_damaged_folder_is_one_sentence_if_possible_before_weights_are_read(name, folder, monkeypatch):
     damage, *words = (EARLY | LATE)[name]
     damage(folder)
     if name in EARLY:
         monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("weights were read"))
     sentence = refused(folder)
-    assert all(each in sentence for each in words), sentence
+    assert all(word in sentence for word in words), sentence
 
 
-def test_numbers_that_need_scales_are_refused_on_the_hub_before_they_are_fetched(folder, monkeypatch):
+def test_quantized_weights_on_the_hub_are_refused_before_they_are_fetched(folder, monkeypatch):
     config = weights.load_config(str(folder))
     monkeypatch.setattr(weights, "load_config", lambda name: config)
-    held = {"model.safetensors": {"a_proj.weight": "F8_E4M3"}}
-    monkeypatch.setattr(weights, "tensor_kinds", lambda hub_id, revision: held)
+    kinds = {"model.safetensors": {"a_proj.weight": "F8_E4M3"}}
+    monkeypatch.setattr(weights, "tensor_kinds", lambda hub_id, revision: kinds)
     with pytest.raises(ValueError, match=r"model.safetensors of org/name holds .*a_proj.weight as F8_E4M3, and config"):
         weights.check_target("org/name")
 
 
-def test_what_older_checkpoints_hold_beside_their_weights_is_left(folder):
-    held = load_file(first_shard(folder))
+def test_obsolete_buffers_of_older_checkpoints_are_ignored(folder):
+    tensors = load_file(first_shard(folder))
     buffer = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)}
-    save_file(held | buffer, first_shard(folder), {"format": "pt"})
+    save_file(tensors | buffer, first_shard(folder), {"format": "pt"})
     model, _ = weights.load_model(str(folder), dtype="float32")
     assert torch.equal(model.lm_head.weight, tiny_model().lm_head.weight)
 
 
-def test_a_broken_tokenizer_is_found_before_the_head_and_the_head_before_the_weights(folder, tmp_path, monkeypatch):
+def test_tokenizer_is_checked_before_the_head_and_the_head_before_the_weights(folder, tmp_path, monkeypatch):
     save_head(tiny_head(tiny_target()), tmp_path / "head")
     (tmp_path / "head" / "head.safetensors").write_bytes(b"")
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("weights were read"))
@@ -164,8 +162,8 @@ def test_a_broken_tokenizer_is_found_before_the_head_and_the_head_before_the_wei
     assert "its tokenizer cannot be read" in refused(folder, tmp_path / "head")
 
 
-def with_a_broken_number(folder):
-    """Writes numbers that are none into the last shard, under the same size and time."""
+def break_numbers(folder):
+    """Write invalid numbers into the last shard, with the same size and time."""
     path = sorted(folder.glob("model-*.safetensors"))[-1]
     about, data = path.stat(), bytearray(path.read_bytes())
     data[-4000:] = b"\xff" * 4000
@@ -173,14 +171,14 @@ def with_a_broken_number(folder):
     os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
-def test_a_start_that_fails_for_damaged_weights_names_the_folder_and_no_other_model(folder):
+def test_failed_start_with_damaged_weights_names_the_folder(folder):
     load_parts(LoadOptions(str(folder), "none", "cpu", "float32"))
-    with_a_broken_number(folder)
+    break_numbers(folder)
     words = f"{folder} is damaged: its weights changed although their sizes and times did not; fetch or copy it again."
     assert refused(folder) == words
 
 
-def test_a_model_that_fails_with_whole_weights_says_why_it_fails(folder):
-    with_a_broken_number(folder)
+def test_failed_start_with_unchanged_weights_names_its_cause(folder):
+    break_numbers(folder)
     with pytest.raises(ValueError, match="llama cannot be a target"):
         load_parts(LoadOptions(str(folder), "none", "cpu", "float32"))

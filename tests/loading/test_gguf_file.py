@@ -1,4 +1,4 @@
-"""GGUF files as they lie on disk: what is in them is read, and what is cut, damaged or missing is said."""
+"""GGUF files on disk: their contents, and errors for truncated, damaged and missing parts."""
 
 import struct
 
@@ -13,23 +13,23 @@ from tests.support import tiny_model
 KINDS = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 
 
-def written(tmp_path, **options):
+def write_tiny(tmp_path, **options):
     return write_gguf(tmp_path / "tiny.gguf", tiny_model(), **options)
 
 
 def test_metadata_has_the_types_of_the_file(tmp_path):
-    more = {"own.number": 7, "own.share": 0.5, "own.flag": True, "own.text": "größer", "own.list": [1, -2, 3]}
-    path = written(tmp_path, keys=more)
+    values = {"own.number": 7, "own.share": 0.5, "own.flag": True, "own.text": "größer", "own.list": [1, -2, 3]}
+    path = write_tiny(tmp_path, keys=values)
     metadata = open_gguf(path).metadata
-    assert {key: metadata[key] for key in more} == more
-    assert {key: type(metadata[key]) for key in more} == {key: type(value) for key, value in more.items()}
+    assert {key: metadata[key] for key in values} == values
+    assert {key: type(metadata[key]) for key in values} == {key: type(value) for key, value in values.items()}
     fields = gguf.GGUFReader(path).fields
     assert metadata == {key: field.contents() for key, field in fields.items() if not key.startswith("GGUF.")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_blocks_and_numbers_are_those_of_the_package_gguf(kind, tmp_path):
-    path = written(tmp_path, kind=kind)
+def test_blocks_and_numbers_equal_those_of_the_gguf_package(kind, tmp_path):
+    path = write_tiny(tmp_path, kind=kind)
     file, reader = open_gguf(path), gguf.GGUFReader(path)
     assert list(file.tensors) == [tensor.name for tensor in reader.tensors]
     for tensor in reader.tensors:
@@ -41,45 +41,45 @@ def test_blocks_and_numbers_are_those_of_the_package_gguf(kind, tmp_path):
 
 
 @pytest.mark.parametrize("named", [1, 2, 3])
-def test_all_parts_of_a_split_file_are_read_whichever_is_named(named, tmp_path):
-    whole = open_gguf(written(tmp_path))
-    first = written(tmp_path, parts=3)
+def test_all_parts_of_a_split_file_are_read_from_any_part(named, tmp_path):
+    complete = open_gguf(write_tiny(tmp_path))
+    first = write_tiny(tmp_path, parts=3)
     split = open_gguf(first.with_name(f"tiny-{named:05}-of-00003.gguf"))
-    assert split.path == first and split.tensors.keys() == whole.tensors.keys()
-    for name, tensor in whole.tensors.items():
+    assert split.path == first and split.tensors.keys() == complete.tensors.keys()
+    for name, tensor in complete.tensors.items():
         assert np.array_equal(split.tensors[name].numbers(), tensor.numbers())
     assert split.architecture == "llama"
 
 
-def test_parts_that_are_missing_or_strange_are_named(tmp_path):
-    first = written(tmp_path, parts=3)
+def test_missing_or_wrong_parts_are_named(tmp_path):
+    first = write_tiny(tmp_path, parts=3)
     second, third = (first.with_name(f"tiny-{number:05}-of-00003.gguf") for number in (2, 3))
-    kept = third.read_bytes()
+    content = third.read_bytes()
     third.unlink()
     with pytest.raises(ValueError, match=r"is one of 3 parts; beside it tiny-00003-of-00003\.gguf must lie"):
         open_gguf(first)
     third.write_bytes(second.read_bytes())
     with pytest.raises(ValueError, match=r"tiny-00003-of-00003\.gguf holds part 2, not 3"):
         open_gguf(first)
-    third.write_bytes(kept)
-    alone = tmp_path / "alone.gguf"
-    alone.write_bytes(first.read_bytes())
+    third.write_bytes(content)
+    renamed = tmp_path / "alone.gguf"
+    renamed.write_bytes(first.read_bytes())
     with pytest.raises(ValueError, match=r"alone\.gguf is part 1 of 3, and its name says 1; give the"):
-        open_gguf(alone)
+        open_gguf(renamed)
 
 
-def test_what_is_cut_anywhere_is_said_and_never_read(tmp_path):
-    path = written(tmp_path)
-    whole = path.read_bytes()
+def test_truncated_file_is_refused_at_any_length(tmp_path):
+    path = write_tiny(tmp_path)
+    content = path.read_bytes()
     end = max(tensor.offset + tensor.num_bytes for tensor in open_gguf(path).tensors.values())
     for size in [*range(0, 4000, 61), *range(4000, end, 9973), end - 1]:
-        path.write_bytes(whole[:size])
+        path.write_bytes(content[:size])
         with pytest.raises(ValueError, match=r"tiny\.gguf (is no GGUF file|is cut|ends before)"):
             open_gguf(path)
 
 
-def test_a_file_that_is_cut_after_it_was_opened_is_said(tmp_path):
-    path = written(tmp_path)
+def test_file_truncated_after_it_was_opened_is_refused(tmp_path):
+    path = write_tiny(tmp_path)
     tensor = list(open_gguf(path).tensors.values())[-1]
     path.write_bytes(path.read_bytes()[: tensor.offset + tensor.num_bytes // 2])
     with pytest.raises(ValueError, match=f"ends within {tensor.name}"):
@@ -97,38 +97,38 @@ def test_a_file_that_is_cut_after_it_was_opened_is_said(tmp_path):
         (lambda data: data.replace(b"llama.vocab_size", b"llama.\xff\xfeize___"), "is cut or damaged .*codec"),
     ],
 )  # fmt: skip
-def test_what_is_damaged_is_one_sentence(damage, sentence, tmp_path):
-    path = written(tmp_path)
+def test_damaged_file_is_refused_in_one_sentence(damage, sentence, tmp_path):
+    path = write_tiny(tmp_path)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=sentence):
         open_gguf(path)
 
 
-def test_tensors_that_overlap_or_have_types_unknown_are_refused(tmp_path):
-    path = written(tmp_path)
+def test_overlapping_tensors_and_unknown_types_are_refused(tmp_path):
+    path = write_tiny(tmp_path)
     data = path.read_bytes()
     name = b"blk.0.attn_q.weight"
-    place = data.index(name) + len(name) + 4 + 2 * 8
-    overlapping = data[: place + 4] + struct.pack("<Q", 0) + data[place + 12 :]
+    offset = data.index(name) + len(name) + 4 + 2 * 8
+    overlapping = data[: offset + 4] + struct.pack("<Q", 0) + data[offset + 12 :]
     path.write_bytes(overlapping)
     with pytest.raises(ValueError, match="overlap"):
         open_gguf(path)
-    path.write_bytes(data[:place] + struct.pack("<I", 250) + data[place + 4 :])
+    path.write_bytes(data[:offset] + struct.pack("<I", 250) + data[offset + 4 :])
     with pytest.raises(ValueError, match=r"blk\.0\.attn_q\.weight is stored as ggml type 250"):
         open_gguf(path)
 
 
-def test_models_of_a_folder_are_found_by_any_case_and_a_split_one_once(tmp_path):
-    written(tmp_path, parts=3)
+def test_models_of_a_folder_are_found_in_any_case_and_a_split_one_once(tmp_path):
+    write_tiny(tmp_path, parts=3)
     (tmp_path / "Model.GGUF").touch()
     (tmp_path / "notes.txt").touch()
     assert [path.name for path in ggufs_in(tmp_path)] == ["Model.GGUF", "tiny-00001-of-00003.gguf"]
 
 
 def test_deeply_nested_arrays_are_refused(tmp_path):
-    path = written(tmp_path, keys={"own.list": [1]})
+    path = write_tiny(tmp_path, keys={"own.list": [1]})
     data = path.read_bytes()
-    place = data.index(b"own.list") + len("own.list")
-    path.write_bytes(data[: place + 4] + struct.pack("<IQ", 9, 1) * 20_000 + data[place + 4 :])
+    offset = data.index(b"own.list") + len("own.list")
+    path.write_bytes(data[: offset + 4] + struct.pack("<IQ", 9, 1) * 20_000 + data[offset + 4 :])
     with pytest.raises(ValueError, match=r"is cut or damaged .an array has elements of the unsupported type 9"):
         open_gguf(path)

@@ -1,4 +1,4 @@
-"""Rotary settings that a GGUF file multiplies into each other."""
+"""RoPE settings of a GGUF file that multiply each other."""
 
 from math import log
 
@@ -11,7 +11,7 @@ from tests.support import tiny_model
 
 @pytest.mark.parametrize(("attention", "factor"), [(1.25, 4.0), (0.5, 8.0), (1.0, 4.0), (1.25, 1.0)])
 def test_yarn_multiplies_the_attention_factor_of_the_file_with_its_own(attention, factor, tmp_path):
-    """By llama.cpp: attn_factor · (1 + 0.1 · log factor), where the second part is 1 for a factor of 1 or less."""
+    """llama.cpp uses attn_factor · (1 + 0.1 · log factor); the second part is 1 for a factor of 1 or less."""
     keys = {
         ".rope.scaling.type": "yarn",
         ".rope.scaling.factor": factor,

@@ -1,4 +1,4 @@
-"""Tokenizers of GGUF files: the ids are llama.cpp's, as kept in tests/data."""
+"""Tokenizers of GGUF files: their ids equal those of llama.cpp, which are stored in tests/data."""
 
 import json
 import random
@@ -15,17 +15,17 @@ from jakiro.loading.weights import load_tokenizer
 from jakiro.text import IncrementalDecoder, TokenText
 from tests.gguf_vocabularies import DATA, NAMES, RULES, SPECIAL, TEXTS, byte_level_keys, keys_of, vocabulary_file
 
-# llama.cpp stands in for classes of letters that its own regular expressions lack; the rules here are the models' own
+# llama.cpp approximates letter classes that its regular expressions lack; the rules here are those of the models
 LIKE = {"tekken": "हिन्दी में", "gpt-4o": "हिन्दी में"}
 
 
-# Like sentencepiece and unlike llama.cpp, no blank is put after a user-defined token
+# As in sentencepiece and unlike llama.cpp, no space follows a user-defined token
 AFTER_DEFINED = "Hi<|end|>\n<think>\n\nx</think>"
 
 
-def small(rule: str = "gpt-2", **more) -> dict:
-    """Metadata of the small vocabulary, with other values for some keys."""
-    keys = keys_of(rule) | {f"tokenizer.ggml.{key}": value for key, value in more.items()}
+def small_keys(rule: str = "gpt-2", **values) -> dict:
+    """Return the metadata of the small vocabulary, with other values for some keys."""
+    keys = keys_of(rule) | {f"tokenizer.ggml.{key}": value for key, value in values.items()}
     return {key: value for key, value in keys.items() if value is not None}
 
 
@@ -34,7 +34,7 @@ def ids(tokenizer, text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_ids_are_those_of_llama_cpp(name):
+def test_ids_equal_those_of_llama_cpp(name):
     tokenizer = tokenizer_of({key: value for key, value in keys_of(name).items() if value is not None}, "small.gguf")
     for text, expected in zip(TEXTS, DATA["ids"][name], strict=True):
         if text != LIKE.get(name) and (name, text) != ("sentencepiece", AFTER_DEFINED):
@@ -43,13 +43,13 @@ def test_ids_are_those_of_llama_cpp(name):
             assert tokenizer.decode(ids(tokenizer, text), clean_up_tokenization_spaces=False) == text
 
 
-def test_rules_differ_so_that_a_wrong_one_shows():
+def test_rules_give_different_ids():
     different = {json.dumps(DATA["ids"][rule]) for rule in RULES}
-    # dbrx splits like llama-bpe, and each piece of these texts is what their merges make of it
+    # dbrx splits like llama-bpe, and for these texts the merges give the same pieces
     assert len(different) >= len(RULES) - 1
 
 
-def test_the_default_models_own_rule_is_read(default_tokenizer):
+def test_rule_of_the_default_model_is_read(default_tokenizer):
     assert ids(default_tokenizer, "x=\n\n12") == [104, 45, 1116, 33, 34]
     for text, expected in zip(TEXTS, DATA["ids"]["default model"], strict=True):
         assert ids(default_tokenizer, text) == expected, text
@@ -60,36 +60,36 @@ def default_tokenizer():
     from jakiro.loading.embedded import wheel_is_installed, wheel_path
 
     if not wheel_is_installed() and not wheel_path().is_file():
-        pytest.skip("the default model is not here")
+        pytest.skip("the default model is not installed")
     return load_tokenizer()
 
 
 @pytest.mark.parametrize("name", ["llama-bpe", "qwen2", "sentencepiece", "sentencepiece without a blank"])
-def test_a_tokenizer_is_the_same_once_it_was_kept_and_read(own_cache, name, tmp_path):
+def test_stored_tokenizer_equals_the_original(own_cache, name, tmp_path):
     keys = keys_of(name) | {"tokenizer.chat_template": "{{ messages[0].content }}"}
     path = vocabulary_file(tmp_path / "small.gguf", keys)
-    kept, own = load_tokenizer(str(path)), tokenizer_of(open_gguf(path).metadata, path)
-    assert kept.chat_template == "{{ messages[0].content }}" and kept.eos_token == own.eos_token
+    stored, original = load_tokenizer(str(path)), tokenizer_of(open_gguf(path).metadata, path)
+    assert stored.chat_template == "{{ messages[0].content }}" and stored.eos_token == original.eos_token
     for text in TEXTS:
-        assert kept(text)["input_ids"] == own(text)["input_ids"]
+        assert stored(text)["input_ids"] == original(text)["input_ids"]
 
 
-def test_tokens_that_a_text_holds_whole_are_special_or_not_by_their_type():
-    tokenizer = tokenizer_of(small(), "small.gguf")
+def test_tokens_in_a_text_are_special_by_their_type():
+    tokenizer = tokenizer_of(small_keys(), "small.gguf")
     end, think = (tokenizer.convert_tokens_to_ids(name) for name in SPECIAL)
     assert (end, think) == (len(DATA["tokens"]) - 2, len(DATA["tokens"]) - 1)
     assert ids(tokenizer, "a<|end|>b<think>c")[1::2] == [end, think]
     plain = tokenizer("a<|end|>b<think>c", split_special_tokens=True)["input_ids"]
     assert end not in plain and think in plain
     assert tokenizer.decode([end, think], skip_special_tokens=True) == "<think>"
-    # One that ends an answer is special whatever its type says
-    named = small(eot_token_id=think)
+    # A token that ends an answer is special, whatever its type
+    named = small_keys(eot_token_id=think)
     assert "<think>" not in tokenizer_of(named, "small.gguf").decode([think], skip_special_tokens=True)
 
 
 @pytest.mark.parametrize(("rule", "whole"), [("llama-bpe", True), ("tekken", True), ("dbrx", False), ("qwen2", False)])
-def test_a_piece_that_is_a_token_is_that_token_by_some_rules(rule, whole):
-    """Whatever the merges say, which here never make it."""
+def test_piece_that_is_a_token_is_not_merged_by_some_rules(rule, whole):
+    """The merges never give this token."""
     tokens = [*DATA["tokens"][:-2], "zqzq", *SPECIAL]
     keys = {key: value for key, value in byte_level_keys(tokens, DATA["merges"], rule).items() if value is not None}
     tokenizer = tokenizer_of(keys, "small.gguf")
@@ -97,7 +97,7 @@ def test_a_piece_that_is_a_token_is_that_token_by_some_rules(rule, whole):
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "begins", "ends"),
+    ("name", "values", "begins", "ends"),
     [
         ("gpt-2", {"add_bos_token": None}, False, False),
         ("gpt-2", {"add_bos_token": True}, True, False),
@@ -109,15 +109,15 @@ def test_a_piece_that_is_a_token_is_that_token_by_some_rules(rule, whole):
         ("sentencepiece", {"add_bos_token": False, "add_eos_token": True}, False, True),
     ],
 )
-def test_what_a_text_begins_and_ends_with_is_read(name, more, begins, ends):
-    tokenizer = tokenizer_of(small(name, **more), "small.gguf")
+def test_tokens_at_both_ends_of_a_text_are_read_from_the_file(name, values, begins, ends):
+    tokenizer = tokenizer_of(small_keys(name, **values), "small.gguf")
     inner = ids(tokenizer, "1. one")
     first, last = ([tokenizer.bos_token_id] if begins else []), ([tokenizer.eos_token_id] if ends else [])
     assert tokenizer("1. one")["input_ids"] == [*first, *inner, *last]
 
 
 @pytest.mark.parametrize(
-    ("more", "sentence"),
+    ("values", "sentence"),
     [
         ({"pre": "my-own"}, "splits text by a rule named my-own, which is not known here"),
         ({"pre": None}, r"lacks tokenizer\.ggml\.pre, the rule that splits text; convert the model again"),
@@ -132,9 +132,9 @@ def test_what_a_text_begins_and_ends_with_is_read(name, more, begins, ends):
         ({"tokens": [*DATA["tokens"][:-1], "a"]}, "has the token 'a' twice, as ids 64 and 701"),
     ],
 )
-def test_what_is_not_known_of_a_tokenizer_is_named(more, sentence):
+def test_unsupported_tokenizer_settings_are_named(values, sentence):
     with pytest.raises(ValueError, match=rf"small\.gguf cannot be read: its tokenizer {sentence}"):
-        tokenizer_of(small(**more), "small.gguf")
+        tokenizer_of(small_keys(**values), "small.gguf")
 
 
 DECOMPOSED = [
@@ -157,8 +157,8 @@ def pairs(merges: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("rule", ORACLES)
-def test_text_is_normalised_as_by_transformers_own_class(rule):
-    published, ours = ORACLES[rule](), tokenizer_of(small(pre=rule), "small.gguf")
+def test_text_is_normalized_as_by_the_class_of_transformers(rule):
+    published, ours = ORACLES[rule](), tokenizer_of(small_keys(pre=rule), "small.gguf")
     for text in (*DECOMPOSED, *(unicodedata.normalize("NFD", text) for text in TEXTS)):
         if not any(token in text for token in SPECIAL):
             assert ids(ours, text) == ids(published, text), ascii(text)
@@ -166,18 +166,18 @@ def test_text_is_normalised_as_by_transformers_own_class(rule):
 
 
 @pytest.mark.parametrize("rule", ["llama-bpe", "gpt-2", "deepseek-v3", "tekken"])
-def test_other_models_do_not_normalise(rule):
-    tokenizer = tokenizer_of(small(rule), "small.gguf")
+def test_other_rules_do_not_normalize(rule):
+    tokenizer = tokenizer_of(small_keys(rule), "small.gguf")
     assert tokenizer.decode(ids(tokenizer, DECOMPOSED[0])) == DECOMPOSED[0]
 
 
-def test_a_normaliser_that_is_switched_off_is_accepted():
-    off = small(**{"normalizer.lowercase": False, "normalizer.strip_accents": False})
-    assert ids(tokenizer_of(off, "small.gguf"), "Aé") == ids(tokenizer_of(small(), "small.gguf"), "Aé")
+def test_disabled_normalizer_is_accepted():
+    off = small_keys(**{"normalizer.lowercase": False, "normalizer.strip_accents": False})
+    assert ids(tokenizer_of(off, "small.gguf"), "Aé") == ids(tokenizer_of(small_keys(), "small.gguf"), "Aé")
 
 
 def sentence_piece(tmp_path, defined: list[str], **options):
-    """A model trained by sentencepiece, and the metadata that llama.cpp's converter writes for it."""
+    """Return a model trained by sentencepiece, and its metadata as written by llama.cpp's converter."""
     sentences = ["The sky is blue.", "Why is the sea blue?", "A bird sees the sea.", "a  b   c", "x = 1"]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences * 50), model_prefix=str(tmp_path / "t"), vocab_size=330, model_type="bpe",
@@ -196,36 +196,36 @@ def sentence_piece(tmp_path, defined: list[str], **options):
 
 
 @pytest.mark.parametrize("prefix", [True, False])
-def test_user_defined_tokens_are_read_as_by_sentencepiece(prefix, tmp_path):
+def test_user_defined_tokens_are_encoded_as_by_sentencepiece(prefix, tmp_path):
     published, keys = sentence_piece(tmp_path, ["▁▁", "<think>", "▁▁▁▁"], add_dummy_prefix=prefix)
     tokenizer, source = tokenizer_of(keys, "small.gguf"), random.Random(0)
     parts = ["a", "b", " ", "  ", "<think>", "sky", "\n", "é", "the ", "      "]
     texts = ["".join(source.choice(parts) for _ in range(source.randint(1, 8))) for _ in range(2000)]
     for text in ("a  b", "  ", "    ", "<think>a", " <think>", *texts):
         token_ids = ids(tokenizer, text)
-        # A text that is nothing but the name has no prefix blank, see `_sentence_piece`
+        # A text that equals the name has no leading space, see `_sentence_piece`
         if text != "<think>":
             assert token_ids == published.encode(text), repr(text)
         assert tokenizer.decode(token_ids, clean_up_tokenization_spaces=False) == text
         decoder = IncrementalDecoder(TokenText(tokenizer))
-        assert "".join(decoder.push([each]) for each in token_ids) + decoder.finish() == text
+        assert "".join(decoder.push([token_id]) for token_id in token_ids) + decoder.finish() == text
 
 
 def test_typed_text_is_never_merged_to_a_control_token(tmp_path):
     _, keys = sentence_piece(tmp_path, [])
     tokens, types = keys["tokenizer.ggml.tokens"], keys["tokenizer.ggml.token_type"]
-    more = ["<", "</", "s>", "/"]
-    keys["tokenizer.ggml.tokens"] = tokens + more
-    keys["tokenizer.ggml.token_type"] = types + [1] * len(more)
-    keys["tokenizer.ggml.scores"] = keys["tokenizer.ggml.scores"] + [-1.0] * len(more)
+    extra = ["<", "</", "s>", "/"]
+    keys["tokenizer.ggml.tokens"] = tokens + extra
+    keys["tokenizer.ggml.token_type"] = types + [1] * len(extra)
+    keys["tokenizer.ggml.scores"] = keys["tokenizer.ggml.scores"] + [-1.0] * len(extra)
     tokenizer = tokenizer_of(keys, "small.gguf")
     assert 2 not in tokenizer("a</s>", add_special_tokens=False, split_special_tokens=True)["input_ids"]
 
 
-def test_empty_tokens_and_repeated_merges_are_read_as_by_llama_cpp():
+def test_empty_tokens_and_repeated_merges_are_handled_as_by_llama_cpp():
     tokens, merges = [*DATA["tokens"][:-2], "", "", *SPECIAL], DATA["merges"]
     keys = byte_level_keys(tokens, merges + merges[:50][::-1], "gpt-2")
-    padded, plain = tokenizer_of(keys, "small.gguf"), tokenizer_of(small(), "small.gguf")
+    padded, plain = tokenizer_of(keys, "small.gguf"), tokenizer_of(small_keys(), "small.gguf")
     assert padded.convert_ids_to_tokens([len(tokens) - 4, len(tokens) - 3]) == ["[EMPTY_700]", "[EMPTY_701]"]
     for text in TEXTS:
         if not any(token in text for token in SPECIAL):
@@ -244,7 +244,7 @@ def test_empty_tokens_and_repeated_merges_are_read_as_by_llama_cpp():
 )
 def test_names_of_the_same_rule_give_the_same_ids(like, names):
     for name in names:
-        tokenizer = tokenizer_of(small(pre=name, add_bos_token=None), "small.gguf")
+        tokenizer = tokenizer_of(small_keys(pre=name, add_bos_token=None), "small.gguf")
         for text, expected in zip(TEXTS, DATA["ids"][like], strict=True):
             if text != LIKE.get(like):
                 assert ids(tokenizer, text) == expected, (name, text)
@@ -258,7 +258,7 @@ def test_names_of_the_same_rule_give_the_same_ids(like, names):
         ("deepseek-llm", "Größe, 123\nдом 中文", ["Gr", "öß", "e", ",", " ", "123", "\n", "дом", " ", "中文"]),
     ],
 )
-def test_a_rule_of_its_own_splits_text(rule, text, pieces):
-    """A later expression also splits what an earlier one matched; DeepSeek's third one matches Latin letters."""
-    splits = tokenizer_of(small(pre=rule), "small.gguf").backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
+def test_rules_with_several_expressions_split_text(rule, text, pieces):
+    """A later expression also splits the matches of an earlier one; the third one of DeepSeek matches Latin letters."""
+    splits = tokenizer_of(small_keys(pre=rule), "small.gguf").backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in splits] == pieces

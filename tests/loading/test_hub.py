@@ -1,4 +1,4 @@
-"""Heads and files of the Hub, downloads replaced: what is fetched, resumed, refused, and the target a head brings."""
+"""Heads and files of the Hub, with replaced downloads: requests, resumption, errors, and the target of a head."""
 
 import json
 import os
@@ -19,69 +19,69 @@ from tests.stand_in_hub import BYTES, COMMIT, FILE, stand_in_hub
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A repository's folder, its files cached as of commit c0ffee; what is asked for is listed: id, file, revision."""
-    folder, cache, asked = tmp_path / "repository", tmp_path / "c0ffee", []
+    """Return a repository's folder, cached as of commit c0ffee, and the list of requests: id, file, revision."""
+    folder, cache, requests = tmp_path / "repository", tmp_path / "c0ffee", []
     cache.mkdir()
 
     def download(repo_id, filename, revision=None):
-        asked.append((repo_id, filename, revision))
+        requests.append((repo_id, filename, revision))
         if not (folder / filename).is_file():
             raise EntryNotFoundError(f"404: {filename}")
         return shutil.copy(folder / filename, cache / filename)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    return folder, asked
+    return folder, requests
 
 
-def test_config_comes_first_then_weights_of_its_commit(hub):
-    folder, asked = hub
+def test_config_is_fetched_first_and_weights_of_the_same_commit(hub):
+    folder, requests = hub
     write_folder(folder, official_tensors("jakiro"), official_config(), "pytorch_model.bin")
     pair = registry.resolve("vicuna-7b-v1.3")
     name = "Hhaiduo/Jakiro-Vicuna-7B-v1.3"
     assert pair.head_name == name and load_head(pair.head_path).config.contrastive
     weights = ("head.safetensors", "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
-    assert asked == [(name, "config.json", None), *((name, each, "c0ffee") for each in weights)]
-    del asked[:]
+    assert requests == [(name, "config.json", None), *((name, file, "c0ffee") for file in weights)]
+    del requests[:]
     registry.resolve("vicuna-7b-v1.3")
-    assert asked == [(name, "config.json", None), (name, "pytorch_model.bin", "c0ffee")]
+    assert requests == [(name, "config.json", None), (name, "pytorch_model.bin", "c0ffee")]
 
 
 @pytest.mark.parametrize(
     ("index_name", "ending", "save"),
     [("model.safetensors.index.json", ".safetensors", save_file), ("pytorch_model.bin.index.json", ".bin", torch.save)],
 )
-def test_a_head_in_shards_is_fetched_whole_and_is_the_same_head(hub, index_name, ending, save):
-    (folder, asked), tensors = hub, official_tensors("jakiro")
-    whole = write_folder(folder.parent / "whole", tensors, official_config())
+def test_sharded_head_is_fetched_completely(hub, index_name, ending, save):
+    (folder, requests), tensors = hub, official_tensors("jakiro")
+    complete = write_folder(folder.parent / "whole", tensors, official_config())
     names = sorted(tensors)
     folder.mkdir()
-    for shard, held in {f"a{ending}": names[::2], f"b{ending}": names[1::2]}.items():
-        save({name: tensors[name] for name in held}, folder / shard)
+    for shard, names_in_shard in {f"a{ending}": names[::2], f"b{ending}": names[1::2]}.items():
+        save({name: tensors[name] for name in names_in_shard}, folder / shard)
     shards = {name: f"{'ab'[number % 2]}{ending}" for number, name in enumerate(names)}
     (folder / index_name).write_text(json.dumps({"weight_map": shards}))
-    shutil.copy(whole / "config.json", folder)
+    shutil.copy(complete / "config.json", folder)
     pair = registry.resolve("vicuna-7b-v1.3", "somebody/head")
-    assert [file for _, file, _ in asked[-3:]] == [index_name, f"a{ending}", f"b{ending}"]
-    came, expected = (load_head(each).state_dict() for each in (pair.head_path, whole))
-    assert came.keys() == expected.keys() and all(came[name].equal(expected[name]) for name in came)
+    assert [file for _, file, _ in requests[-3:]] == [index_name, f"a{ending}", f"b{ending}"]
+    fetched, expected = (load_head(folder).state_dict() for folder in (pair.head_path, complete))
+    assert fetched.keys() == expected.keys() and all(fetched[name].equal(expected[name]) for name in fetched)
     before = head_sha256(pair.head_path)
-    save({"other": came["fc.weight"]}, pair.head_path / f"b{ending}")
+    save({"other": fetched["fc.weight"]}, pair.head_path / f"b{ending}")
     assert head_sha256(pair.head_path) != before
     (pair.head_path / f"b{ending}").unlink()
     with pytest.raises(ValueError, match=f"b{ending}, which {index_name} names, is missing"):
         load_head(pair.head_path)
 
 
-def test_a_kind_that_is_not_run_is_refused_before_its_weights_are_fetched(hub):
-    folder, asked = hub
+def test_unsupported_kind_is_refused_before_its_weights_are_fetched(hub):
+    folder, requests = hub
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"speculators_model_type": "peagle"}))
     with pytest.raises(ValueError, match="a P-EAGLE head, which Jakiro does not run"):
         registry.resolve(head="somebody/head")
-    assert [file for _, file, _ in asked] == ["config.json"]
+    assert [file for _, file, _ in requests] == ["config.json"]
 
 
-def test_a_repository_without_weights_and_one_that_is_not_whole_in_the_cache(hub, monkeypatch):
+def test_repository_without_weights_and_incomplete_cache_are_refused(hub, monkeypatch):
     folder, _ = hub
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(official_config()))
@@ -108,7 +108,7 @@ def test_a_repository_without_weights_and_one_that_is_not_whole_in_the_cache(hub
     ids=["ours", "speculators"],
 )
 @pytest.mark.parametrize("where", ["folder", "Hub"])
-def test_a_head_alone_brings_the_target_that_its_config_names(where, values, hub):
+def test_head_selects_the_target_that_its_config_names(where, values, hub):
     folder, _ = hub
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(values))
@@ -124,19 +124,19 @@ def stand_in(monkeypatch, tmp_path):
         yield server
 
 
-def test_a_file_is_fetched_once_from_its_commit_and_its_bytes_are_told(stand_in):
-    told = []
+def test_file_is_fetched_once_from_its_commit_with_progress(stand_in):
+    reports = []
     assert FILE.here is None
-    with reporting_to(lambda *said: told.append(said)):
-        found = FILE.fetched()
-    assert found.read_bytes() == BYTES and found == FILE.place == FILE.here
+    with reporting_to(lambda *report: reports.append(report)):
+        path = FILE.fetched()
+    assert path.read_bytes() == BYTES and path == FILE.place == FILE.here
     assert stand_in.asked == [(f"/somebody/models/resolve/{COMMIT}/model.gguf", "bytes=0-")]
-    counted = [share for step, share, total in told if step == FETCH and total == len(BYTES)]
+    counted = [share for step, share, total in reports if step == FETCH and total == len(BYTES)]
     assert len(counted) == 16 and counted == sorted(counted) and counted[-1] == 1
-    assert FILE.fetched() == found and len(stand_in.asked) == 1
+    assert FILE.fetched() == path and len(stand_in.asked) == 1
 
 
-def test_a_cut_download_says_so_and_the_next_start_goes_on_where_it_ended(stand_in):
+def test_interrupted_download_is_reported_and_resumed_by_the_next_start(stand_in):
     stand_in.ends = [5000]
     with pytest.raises(ValueError, match=r"the connection broke; start again.*put model\.gguf \(16,384 bytes\) into"):
         FILE.fetched()
@@ -146,7 +146,7 @@ def test_a_cut_download_says_so_and_the_next_start_goes_on_where_it_ended(stand_
     assert 0 < first <= 5000
 
 
-def test_a_server_that_knows_no_ranges_sends_it_whole(stand_in):
+def test_server_without_ranges_sends_the_complete_file(stand_in):
     stand_in.ends, stand_in.ranges = [5000], False
     with pytest.raises(ValueError):
         FILE.fetched()
@@ -154,7 +154,7 @@ def test_a_server_that_knows_no_ranges_sends_it_whole(stand_in):
 
 
 @pytest.mark.parametrize("sends", [BYTES[:-1] + b"x", BYTES + b"x", b"x" + BYTES])
-def test_other_bytes_than_expected_are_refused_and_not_kept(stand_in, sends):
+def test_unexpected_bytes_are_refused_and_not_stored(stand_in, sends):
     stand_in.sends = sends
     with pytest.raises(ValueError, match="is not the expected file"):
         FILE.fetched()
@@ -163,25 +163,25 @@ def test_other_bytes_than_expected_are_refused_and_not_kept(stand_in, sends):
     assert FILE.fetched().read_bytes() == BYTES
 
 
-def test_a_damaged_file_of_the_right_size_is_fetched_again(stand_in):
+def test_damaged_file_of_the_right_size_is_fetched_again(stand_in):
     FILE.place.parent.mkdir(parents=True)
     FILE.place.write_bytes(b"x" * len(BYTES))
     assert FILE.fetched().read_bytes() == BYTES
 
 
-def test_a_listener_that_gives_up_ends_the_download_and_what_came_stays(stand_in):
-    def give_up(step, share, total):
+def test_cancelled_download_is_resumed_later(stand_in):
+    def cancel(step, share, total):
         if total and share > 0.5:
             raise Cancelled
 
-    with pytest.raises(Cancelled), reporting_to(give_up):
+    with pytest.raises(Cancelled), reporting_to(cancel):
         FILE.fetched()
     assert FILE.here is None
     assert FILE.fetched().read_bytes() == BYTES
     assert stand_in.asked[1][1] != "bytes=0-"
 
 
-def test_no_network_is_one_sentence_that_says_where_the_file_belongs(stand_in):
+def test_missing_network_is_one_sentence_with_the_folder_of_the_file(stand_in):
     stand_in.shutdown()
     stand_in.server_close()
     with pytest.raises(ValueError, match=r"Hub can't be reached.*put model\.gguf .* into .*models\."):
@@ -189,14 +189,14 @@ def test_no_network_is_one_sentence_that_says_where_the_file_belongs(stand_in):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's /dev/full")
-def test_a_full_disk_is_one_sentence(stand_in):
+def test_full_disk_is_reported_in_one_sentence(stand_in):
     FILE.place.parent.mkdir(parents=True)
     FILE.place.with_name("model.gguf.part").symlink_to("/dev/full")
     with pytest.raises(OSError, match="free space there, or name another folder for the cache in JAKIRO_CACHE"):
         FILE.fetched()
 
 
-def test_the_known_file_is_a_target_by_its_name_wherever_it_lies(stand_in):
+def test_known_file_is_a_target_by_its_name(stand_in):
     entry = registry.ENTRIES["qwen2.5-coder-0.5b-instruct"]
     pair = registry.resolve("qwen2.5-coder-0.5b-instruct", registry.NO_HEAD)
     assert pair.target_path_or_hub_id == str(entry.file.place)
@@ -208,7 +208,7 @@ def test_the_known_file_is_a_target_by_its_name_wherever_it_lies(stand_in):
 
 @pytest.fixture
 def without_hub(monkeypatch, tmp_path):
-    """No network: requests fail, and are counted."""
+    """Make all requests fail, and return the list of requests."""
     requests = []
 
     class Session:
@@ -222,7 +222,7 @@ def without_hub(monkeypatch, tmp_path):
     return requests
 
 
-def test_without_a_network_a_mistyped_folder_fails_after_one_request(without_hub, tmp_path):
+def test_mistyped_folder_fails_after_one_request_without_a_network(without_hub, tmp_path):
     for load in (weights.load_config, lambda name: registry.resolve(head=name)):
         del without_hub[:]
         with pytest.raises(ValueError, match="there is no such folder here") as caught:

@@ -1,4 +1,4 @@
-"""How a pair is loaded: dtypes, numerics, hashes, and where there is room for it."""
+"""Loading of a pair: dtypes, numerics, hashes and memory."""
 
 import threading
 from dataclasses import replace
@@ -17,8 +17,8 @@ from tests.support import DEVICE, byte_tokenizer, save_pair, save_target, tiny_h
 
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU runs all passes with the same number of rows")
 @pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, 1), (torch.bfloat16, 2)])
-def test_half_precision_never_runs_a_row_alone(dtype, rows):
-    """Most differences of a single row's kernel round away there, so that a probe may find none."""
+def test_half_precision_never_runs_a_single_row(dtype, rows):
+    """Rounding hides most differences of a single row's kernel, so that a probe may not detect them."""
     target = TargetModel(tiny_model().to(dtype), byte_tokenizer())
     assert target.row_bucket(1) == rows or not target.bit_identical
     assert target.row_bucket(5) == 5
@@ -28,7 +28,7 @@ def test_half_precision_never_runs_a_row_alone(dtype, rows):
     ("capability", "numerics"),
     [((9, 0), "exact"), ((8, 0), "exact"), ((7, 5), "fast"), ((8, 6), "fast"), ((8, 9), "fast")],
 )
-def test_gpus_that_compute_float64_slowly_take_fast_numerics_and_say_so(capability, numerics, monkeypatch):
+def test_gpus_with_slow_float64_use_fast_numerics_with_a_notice(capability, numerics, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A10G")
     chosen, notice = loader.choose_numerics(None, torch.device("cuda"))
@@ -37,8 +37,8 @@ def test_gpus_that_compute_float64_slowly_take_fast_numerics_and_say_so(capabili
     assert loader.choose_numerics("exact", torch.device("cuda")) == ("exact", None)
 
 
-def test_weights_go_straight_to_a_gpu(monkeypatch):
-    """Through memory a machine with 12 GB could not load a 7B model."""
+def test_weights_are_loaded_directly_to_a_gpu(monkeypatch):
+    """A machine with 12 GB of memory could not load a 7B model otherwise."""
     monkeypatch.setattr(placement, "free_memory", lambda device: 10**9)
     config = tiny_model().config
     _, placed = placement.place("tiny", config, torch.device("cuda"), torch.bfloat16)
@@ -54,7 +54,7 @@ def test_files_are_hashed_before_a_gpu_is_borrowed(own_cache, tmp_path, monkeypa
     assert len(loader.start_pair(read).resources.head_info["sha256"]) == 64
 
 
-def test_large_weights_are_hashed_while_the_model_is_ready_already(own_cache, tmp_path, monkeypatch):
+def test_large_weights_are_hashed_after_the_model_is_ready(own_cache, tmp_path, monkeypatch):
     head = tiny_head(tiny_target())
     head.config = replace(head.config, target_sha256="f" * 64)
     save_head(head, tmp_path / "head")
@@ -66,36 +66,36 @@ def test_large_weights_are_hashed_while_the_model_is_ready_already(own_cache, tm
     generator = JakiroGenerator.load(options)
     trace = generator.run("Why?", SamplingParams(max_new_tokens=2), "autoregressive")
     assert trace.header.target["sha256"] is None and not any(
-        "trained for" in each for each in generator.status["notices"]
+        "trained for" in notice for notice in generator.status["notices"]
     )
     read.set()
     (hashing,) = (thread for thread in threading.enumerate() if thread.name == "hash-weights")
     hashing.join(180)
     assert generator.target.sha256 == checksums.weights_sha256(tmp_path / "target")
-    assert any("was trained for weights ffffffffffff" in each for each in generator.status["notices"])
+    assert any("was trained for weights ffffffffffff" in notice for notice in generator.status["notices"])
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A tiny four-layer target and its folder."""
+    """Return a tiny four-layer target and its folder."""
     folder, model = tmp_path_factory.mktemp("target"), tiny_model(layers=4)
     save_target(folder, model)
     return model, folder
 
 
-def test_a_model_too_large_for_its_device_is_refused_with_both_numbers(saved, own_cache, monkeypatch):
+def test_model_too_large_for_its_device_is_refused_with_both_numbers(saved, own_cache, monkeypatch):
     monkeypatch.setattr(placement, "free_memory", lambda device: 500_000)
     monkeypatch.setattr(weights, "load_model", lambda *a, **k: pytest.fail("weights were read"))
     with pytest.raises(ValueError, match=r"needs about 2\.\d MB in float32 .* cpu has 0\.5 MB free; choose a smaller"):
         load_parts(LoadOptions(str(saved[1]), "none", "cpu", "float32"))
 
 
-@pytest.mark.parametrize(("held", "fits_alone"), [(0, False), (10**7, True)])
-def test_a_gpu_that_holds_a_target_only_in_fewer_bits_names_that_dtype(saved, held, fits_alone, monkeypatch):
+@pytest.mark.parametrize(("reserved", "fits_alone"), [(0, False), (10**7, True)])
+def test_gpu_that_fits_a_target_only_in_fewer_bits_names_that_dtype(saved, reserved, fits_alone, monkeypatch):
     config, cuda = saved[0].config, torch.device("cuda", 0)
     in_8_bits = placement.memory_needed(config, torch.float16, 8)
     monkeypatch.setattr(placement, "free_memory", lambda device: in_8_bits.total / placement.USABLE_SHARE + 1)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: held)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved)
     with pytest.raises(
         placement.NoRoom, match=r"free; with --dtype 8bit it needs [\d.]+ MB and fits; else choose"
     ) as no:
@@ -103,7 +103,7 @@ def test_a_gpu_that_holds_a_target_only_in_fewer_bits_names_that_dtype(saved, he
     assert no.value.fits_alone == fits_alone
 
 
-def test_the_estimate_counts_the_parameters_that_are_there(saved):
+def test_estimate_counts_all_parameters(saved):
     model = saved[0]
     size = sum(parameter.numel() for parameter in model.parameters())
     needed = placement.memory_needed(model.config, torch.float32)
@@ -113,8 +113,8 @@ def test_the_estimate_counts_the_parameters_that_are_there(saved):
 
 
 @pytest.mark.parametrize("dtype", ["4bit", "8bit"])
-def test_bits_need_bitsandbytes(saved, dtype, own_cache, monkeypatch):
-    """But for 8 bits on a CPU, which compiled code multiplies."""
+def test_4bit_and_8bit_require_bitsandbytes(saved, dtype, own_cache, monkeypatch):
+    """Except 8 bits on a CPU, which compiled code supports."""
     monkeypatch.setattr(placement.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr("jakiro.loading.loader.native_works", lambda: False)
     with pytest.raises(ValueError, match=rf"Loading in {dtype[0]} bits needs the package bitsandbytes, which is not"):

@@ -1,4 +1,4 @@
-"""Names to pairs: the embedded default, folders, Hub ids, and one clear sentence where a name is unknown."""
+"""Pairs by name: the embedded default, folders, Hub ids, and one clear sentence for unknown names."""
 
 import json
 from dataclasses import replace
@@ -55,8 +55,8 @@ def test_a_target_folder_finds_the_shipped_head_that_names_it(heads, tmp_path):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A working folder with runs/head and runs/old; nothing may be asked of the Hub."""
+def working_folder(tmp_path, monkeypatch):
+    """Enter a folder with runs/head and runs/old, and let requests to the Hub fail."""
     monkeypatch.chdir(tmp_path)
     for name in ("head", "old"):
         (tmp_path / "runs" / name).mkdir(parents=True)
@@ -81,20 +81,20 @@ def here(tmp_path, monkeypatch):
         ("runs/hed.bin", "The {what} runs/hed.bin is a file; give the folder that holds config.json and weights."),
     ],
 )
-def test_what_looks_like_a_path_is_not_looked_for_on_the_hub(name, words, here):
+def test_mistyped_path_is_not_requested_from_the_hub(name, words, working_folder):
     if name.endswith(".bin"):
         open(name, "w").close()
-    for call, what in (
+    for call, kind in (
         (lambda: registry.resolve(head=name), "draft head"),
         (lambda: registry.resolve(name), "target model"),
     ):
         with pytest.raises(ValueError) as caught:
             call()
-        assert str(caught.value) == words.format(what=what)
+        assert str(caught.value) == words.format(what=kind)
 
 
 @pytest.mark.parametrize("name", ["rnus/model", "someone/model", "Runs-org/model-7b"])
-def test_a_hub_id_that_is_like_no_folder_is_looked_for_on_the_hub(name, here):
+def test_hub_id_unlike_any_folder_is_requested_from_the_hub(name, working_folder):
     assert registry.resolve(name, "none").target_path_or_hub_id == name
 
 
@@ -109,7 +109,7 @@ def test_a_tilde_is_expanded_for_targets_and_heads(tmp_path, monkeypatch):
         registry.resolve("~/models/fo")
 
 
-def test_a_head_for_other_weights_gets_a_notice():
+def test_head_for_other_weights_has_a_warning():
     assert registry.head_warning("h", "a" * 64, "t", "a" * 64) is None
     assert registry.head_warning("h", "", "t", "a" * 64) is None
     assert registry.head_warning("h", "a" * 64, "t", None) is None
@@ -117,24 +117,24 @@ def test_a_head_for_other_weights_gets_a_notice():
     assert "a" * 12 in warning and "b" * 12 in warning
 
 
-def test_heads_that_were_not_trained_equally_long_are_named_with_their_minutes(heads):
+def test_heads_with_unequal_training_times_are_named_with_their_minutes(heads):
     for name, minutes in (("long", 203.0), ("short", 20.0), ("as short", 20.04), ("untold", None)):
         folder = heads(name, target_name=registry.DEFAULT_TARGET)
         (folder / "manifest.json").write_text(json.dumps({} if minutes is None else {"minutes": minutes}))
     assert registry.minutes_of_heads() == {"long": 203.0, "short": 20.0, "as short": 20.04}
-    found = registry.unequal_training({"Plain": None, "A": "long", "B": "short", "C": "untold", "D": "unknown"})
-    assert found.startswith(
+    message = registry.unequal_training({"Plain": None, "A": "long", "B": "short", "C": "untold", "D": "unknown"})
+    assert message.startswith(
         "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not say which "
     )
     for equal in ({"A": "long", "B": "long", "C": "untold", "Plain": None}, {"B": "short", "E": "as short"}):
         assert registry.unequal_training(equal) is None
 
 
-def test_the_makers_settings_of_a_known_file_stand_in_its_row():
+def test_recommended_settings_of_a_known_file_are_registered():
     name, entry = next((name, entry) for name, entry in registry.ENTRIES.items() if entry.makers_settings)
     for target in (name, f"folder/{entry.file.name}"):
-        asked = SamplingParams().with_makers(registry.makers_settings_of(target))
-        assert asked == SamplingParams(0.7, 0.8, 20, repetition_penalty=1.1)
+        sampling = SamplingParams().with_makers(registry.makers_settings_of(target))
+        assert sampling == SamplingParams(0.7, 0.8, 20, repetition_penalty=1.1)
     assert registry.makers_settings_of(registry.DEFAULT_TARGET) == registry.makers_settings_of("some/model") == {}
 
 
@@ -144,7 +144,7 @@ MLPS = METHODS["medusa"]
 
 @pytest.fixture
 def assets(tmp_path, monkeypatch):
-    """An assets folder with a head of each kind for the default target, in 8 bits, and one of another target."""
+    """Return an assets folder with an 8-bit head of each kind for the default target, and a head for another target."""
     for module in (registry, pairs):
         monkeypatch.setattr(module, "assets_folder", lambda: tmp_path)
     target = tiny_target()
@@ -157,16 +157,16 @@ def assets(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
-def test_an_unnamed_method_drafts_with_the_head_that_was_given_even_if_the_default_has_one_here(method):
+def test_usual_method_uses_the_loaded_head_even_if_the_default_method_has_one(method):
     target = tiny_target()
-    further = {DEFAULT.needs.head[0]: lambda: (tiny_head(target), {})}
-    resources = Resources(target, tiny_head(target, **head_fields(method)), further=further)
+    readers = {DEFAULT.needs.head[0]: lambda: (tiny_head(target), {})}
+    resources = Resources(target, tiny_head(target, **head_fields(method)), further=readers)
     assert resources.kind_for(METHODS.usual(resources).needs) == resources.head.config.kind
 
 
 def test_every_method_finds_its_head_among_those_of_its_target(assets):
-    found = registry.heads_of(registry.DEFAULT_TARGET)
-    assert [config.kind for _, config in found.values()] == [method.needs.head[0] for method in OWN]
+    entries = registry.heads_of(registry.DEFAULT_TARGET)
+    assert [config.kind for _, config in entries.values()] == [method.needs.head[0] for method in OWN]
     target = tiny_target()
     readers = further_heads(registry.resolve(head="0-of-its-own"), target, "int8")
     generator = JakiroGenerator(Resources(target, further=readers))
@@ -179,12 +179,12 @@ def test_every_method_finds_its_head_among_those_of_its_target(assets):
     assert readers[OWN[0].needs.head[0]]()[0] is readers[OWN[0].needs.head[0]]()[0]
 
 
-def test_a_method_whose_head_is_missing_says_what_to_do():
+def test_method_without_its_head_names_the_remedy():
     target = tiny_target()
     generator = JakiroGenerator(Resources(target, tiny_head(target, **HEADS["decoupled"])))
-    own = [method for method in OWN if method is not DEFAULT]
-    assert not {method.name for method in generator.methods} & {method.name for method in own}
-    for method in own:
+    methods = [method for method in OWN if method is not DEFAULT]
+    assert not {method.name for method in generator.methods} & {method.name for method in methods}
+    for method in methods:
         with pytest.raises(ValueError) as refusal:
             generator.stream("Why?", method=method.name)
         assert str(refusal.value).startswith(

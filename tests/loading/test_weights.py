@@ -1,4 +1,4 @@
-"""A target's weights by its name: the expected ones, their hash, and one clear sentence where nothing is found."""
+"""Weights of a target by its name: their hash, and one clear sentence if they cannot be loaded."""
 
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -25,7 +25,7 @@ def raising(cause):
     return unreachable
 
 
-def test_a_model_that_cannot_be_fetched_is_one_sentence(monkeypatch):
+def test_unavailable_model_is_reported_in_one_sentence(monkeypatch):
     offline = LocalEntryNotFoundError("An error happened while trying to locate the file.\nSecond line.")
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", raising(offline))
     monkeypatch.setattr("huggingface_hub.hf_hub_download", Mock(side_effect=offline))
@@ -36,7 +36,7 @@ def test_a_model_that_cannot_be_fetched_is_one_sentence(monkeypatch):
         registry.resolve(head="a/b")
 
 
-def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(own_cache, tmp_path):
+def test_hash_does_not_depend_on_the_distribution_of_tensors_over_files(own_cache, tmp_path):
     tensors = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.ones(4, dtype=torch.bfloat16)}
     for name in ("one", "two", "other"):
         (tmp_path / name).mkdir()
@@ -44,27 +44,27 @@ def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(own_cache
     save_file({"a": tensors["a"]}, tmp_path / "two" / "x.safetensors")
     save_file({"b": tensors["b"]}, tmp_path / "two" / "y.safetensors")
     save_file({"b": tensors["b"], "a": -tensors["a"]}, tmp_path / "other" / "model.safetensors")
-    one, two, other = (weights.weights_sha256(tmp_path / name) for name in ("one", "two", "other"))
-    assert one == two != other
-    assert weights.weights_sha256(tmp_path / "one") == one
+    single, split, changed = (weights.weights_sha256(tmp_path / name) for name in ("one", "two", "other"))
+    assert single == split != changed
+    assert weights.weights_sha256(tmp_path / "one") == single
     assert len(list((tmp_path / "cache" / "hashes").iterdir())) == 3
     assert weights.weights_sha256(tmp_path) is None
 
 
 @pytest.mark.parametrize("damage", ["", '{"sha256": "5f', "[]", "{}"])
-def test_a_half_written_hash_is_computed_anew_with_a_sentence(own_cache, damage, tmp_path, caplog):
+def test_incomplete_hash_file_is_recomputed_with_a_warning(own_cache, damage, tmp_path, caplog):
     save_file({"a": torch.ones(4)}, tmp_path / "model.safetensors")
     digest = weights.weights_sha256(tmp_path)
-    (kept,) = (tmp_path / "cache" / "hashes").iterdir()
-    whole = kept.read_text()
-    kept.write_text(damage)
-    assert weights.weights_sha256(tmp_path) == digest and kept.read_text() == whole
-    assert caplog.messages == [f"The stored hash in {kept} is damaged or incomplete; hashing the weights again."]
+    (file,) = (tmp_path / "cache" / "hashes").iterdir()
+    content = file.read_text()
+    file.write_text(damage)
+    assert weights.weights_sha256(tmp_path) == digest and file.read_text() == content
+    assert caplog.messages == [f"The stored hash in {file} is damaged or incomplete; hashing the weights again."]
     assert weights.weights_sha256(tmp_path) == digest and len(caplog.messages) == 1
 
 
 def refused_by_the_hub(kind, status):
-    """The Hub's own error, as its client raises it for an answer with this status."""
+    """Return the error that the Hub's client raises for a response with this status."""
     response = SimpleNamespace(headers={}, status_code=status, request=None)
     return kind(f"{status} Client Error.", response=response)
 
@@ -81,18 +81,18 @@ def refused_by_the_hub(kind, status):
     ],
     ids=["gated", "missing", "token"],
 )
-def test_gated_and_missing_models_say_how_to_obtain_them(cause, words, monkeypatch):
+def test_gated_and_missing_models_explain_how_to_obtain_them(cause, words, monkeypatch):
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", raising(cause))
     with pytest.raises(ValueError) as caught:
         load_parts(LoadOptions("llama2-chat-7b", "none", "cpu", "float32"))
     assert words in str(caught.value) and "“hf auth login”" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_revision_reaches_the_hub_and_a_wrong_one_is_named(monkeypatch):
-    asked = []
+def test_revision_is_sent_to_the_hub_and_a_wrong_one_is_named(monkeypatch):
+    requests = []
 
     def unknown(source, **options):
-        asked.append((source, options["revision"]))
+        requests.append((source, options["revision"]))
         raise OSError("something long.") from refused_by_the_hub(RevisionNotFoundError, 404)
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", unknown)
@@ -100,10 +100,10 @@ def test_a_revision_reaches_the_hub_and_a_wrong_one_is_named(monkeypatch):
         weights.load_config("a/b@refs/pr/1")
     with pytest.raises(ValueError, match="no such revision"):
         weights.load_config("a/b")
-    assert asked == [("a/b", "refs/pr/1"), ("a/b", "main")]
+    assert requests == [("a/b", "refs/pr/1"), ("a/b", "main")]
 
 
-def test_offline_by_choice_is_said(monkeypatch):
+def test_offline_mode_is_named(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr(
         "transformers.AutoConfig.from_pretrained", raising(LocalEntryNotFoundError("Not in the cache."))

@@ -1,4 +1,4 @@
-"""Families of targets: what each gives against its stock model, what is refused by name, what gets a notice."""
+"""Families of targets: comparison with stock models, refused architectures, and notices."""
 
 import copy
 import threading
@@ -66,7 +66,7 @@ def rope(kind, **values):
 
 
 LLAMA3_ROPE = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
-# name: (transformers' model type, what differs from SMALL)
+# name: (model type in transformers, differences from SMALL)
 FAMILIES = {
     "Llama 2, Vicuna": ("llama", {"num_key_value_heads": 4}),
     "Llama 3": ("llama", LLAMA3_ROPE),
@@ -116,13 +116,13 @@ FAMILIES = {
     ),
     "GPT-2": ("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256}),
 }
-# Fast numerics, with a notice: attention sinks; attention that does not go through transformers' interface.
+# Fast numerics with a notice: attention sinks, or attention outside transformers' interface
 ONLY_FAST = {
     "gpt-oss": ("gpt_oss", EXPERTS | MIXED | {"head_dim": 16, "rope_parameters": {"rope_theta": 1e4}}),
     "Falcon": ("falcon", {"alibi": False}),
     "GPT-J": ("gptj", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "rotary_dim": 8}),
 }
-# Chains only, with a notice: positions or windows that are counted inside the model's attention.
+# Chains only, with a notice: positions or windows are computed inside the attention of the model
 ONLY_CHAINS = {
     "BLOOM": ("bloom", {"hidden_size": 64, "n_layer": 2, "n_head": 4}),
     "MPT": ("mpt", {"d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 256}),
@@ -139,8 +139,8 @@ TREE = TreeConfig(width=3, depth=4, nodes=10)
 CHAIN = TreeConfig(width=1, depth=4, nodes=5)
 
 
-def family_model(name, **further):
-    """A random model of a family, with the attention that defines it, biases that count and wide logits."""
+def family_model(name, **options):
+    """Return a random model of a family, with its own attention, effective biases and large logits."""
     model_type, values = ALL[name]
     common = OLDER if model_type in _SIZED_OTHERWISE else SMALL
     if model_type == "mpt":
@@ -148,7 +148,7 @@ def family_model(name, **further):
     if model_type == "falcon":
         common = {key: value for key, value in SMALL.items() if key != "num_key_value_heads"}
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **(common | values | further))
+    config = AutoConfig.for_model(model_type, **(common | values | options))
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
     for parameter_name, parameter in model.named_parameters():
         if parameter_name.endswith(("bias", "sinks")):
@@ -159,7 +159,7 @@ def family_model(name, **further):
 
 
 def family_head(target):
-    """A random head with the target's sizes; its rotary embedding is a plain one."""
+    """Return a random head with the sizes of the target and a plain rotary embedding."""
     heads = target.config.num_attention_heads
     torch.manual_seed(1)
     config = JakiroConfig(
@@ -174,11 +174,11 @@ def family_head(target):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_family_gives_the_stock_models_logits_and_text(name):
+def test_family_equals_its_stock_model_in_logits_and_text(name):
     model = family_model(name)
     with torch.inference_mode():
         target = TargetModel(copy.deepcopy(model), byte_tokenizer())
-        assert_logits_are_the_stock_models(model, target)
+        assert_logits_equal_stock_model(model, target)
     assert target.numerics == ("exact" if name in FAMILIES else "fast")
     assert target.chains_only == (name in ONLY_CHAINS)
     assert any("fast numerics is used" in notice for notice in target.notices) == (name not in FAMILIES)
@@ -200,27 +200,27 @@ def test_a_family_gives_the_stock_models_logits_and_text(name):
 
 
 @pytest.mark.parametrize("name", [*FAMILIES][:5])
-def test_greedy_text_under_every_setting_is_what_transformers_generate_writes(name):
+def test_greedy_text_with_all_processors_equals_transformers_generate(name):
     model = family_model(name)
     generator = JakiroGenerator(Resources(TargetModel(copy.deepcopy(model), byte_tokenizer())))
     ids = torch.tensor([prompt_ids("Tell me. Tell me.")], device=DEVICE)
-    alike = {"max_new_tokens": 24, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2}
+    shared = {"max_new_tokens": 24, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2}
     ends = {"eos_token_id": sorted(generator.target.stop_ids), "pad_token_id": 0}
-    own = {"sequence_bias": [[[7], 2.0], [[9], -1.0]], "suppress_tokens": list(range(40, 80))}
+    processors = {"sequence_bias": [[[7], 2.0], [[9], -1.0]], "suppress_tokens": list(range(40, 80))}
     with torch.inference_mode():
-        expected = model.generate(input_ids=ids, do_sample=False, **alike, **ends, **own)
-    sampling = SamplingParams(**alike, logit_bias={7: 2.0, 9: -1.0}, suppress_tokens=tuple(range(40, 80)))
+        expected = model.generate(input_ids=ids, do_sample=False, **shared, **ends, **processors)
+    sampling = SamplingParams(**shared, logit_bias={7: 2.0, 9: -1.0}, suppress_tokens=tuple(range(40, 80)))
     trace = generator.run("Tell me. Tell me.", sampling, PLAIN.name)
     assert trace.token_ids == expected[0, ids.shape[1] :].tolist()
 
 
 def drafting_with(target: TargetModel, drafter: Drafter | None) -> JakiroGenerator:
-    """A generator whose default method drafts with this."""
+    """Return a generator whose default method uses this drafter."""
     return JakiroGenerator(Resources(target), {} if drafter is None else {DEFAULT.name: drafter})
 
 
-def assert_logits_are_the_stock_models(model, target):
-    """Of a prompt, of a tree node by node, and of the output function alone; raw embedding rows are the head's."""
+def assert_logits_equal_stock_model(model, target):
+    """Check the logits of a prompt, of each node of a tree, and of the output function, and the raw embedding rows."""
     prompt = torch.arange(2 * WINDOW + 3, device=DEVICE) * 7 % 250
     tokens, parents = [9, 20, 30, 40, 50, 40, 60], [-1, 0, 0, 1, 1, 2, 3]
     if target.chains_only:
@@ -269,13 +269,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("model_type", REFUSED)
-def test_families_that_cannot_work_are_refused_by_name_before_their_weights_are_read(model_type):
+def test_unsupported_families_are_refused_before_their_weights_are_read(model_type):
     config = AutoConfig.for_model(model_type, **RECURRENT.get(model_type, {}))
     with pytest.raises(ValueError, match=REFUSED[model_type]):
         refuse_what_cannot_work(config)
 
 
-def test_a_model_whose_tree_passes_give_other_logits_is_refused(monkeypatch):
+def test_model_with_other_logits_in_tree_passes_is_refused(monkeypatch):
     model = tiny_model()
     stock = type(model.model).forward
 
@@ -291,7 +291,7 @@ def test_a_model_whose_tree_passes_give_other_logits_is_refused(monkeypatch):
         TargetModel(model, byte_tokenizer())
 
 
-def test_nothing_is_read_past_the_last_position():
+def test_no_token_is_read_beyond_the_last_position():
     """A table of positions ends there, and dynamic rotary factors would change for the whole pass."""
     for name, field in (("GPT-2", "n_positions"), ("Llama, dynamic NTK", "max_position_embeddings")):
         model = family_model(name, **{field: len(prompt_ids("Tell me.")) + 9})
@@ -302,7 +302,7 @@ def test_nothing_is_read_past_the_last_position():
         assert traces[1].end_reason == "context"
 
 
-def test_rotary_factors_that_change_with_length_shorten_the_readable_text_and_say_so():
+def test_rotary_factors_that_change_with_length_limit_the_context_with_a_notice():
     factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
     values = SMALL | rope("longrope", **factors) | {"original_max_position_embeddings": 64}
     config = AutoConfig.for_model("phi3", **values)
@@ -314,7 +314,7 @@ def test_rotary_factors_that_change_with_length_shorten_the_readable_text_and_sa
 @pytest.mark.parametrize(
     ("limit", "drafts"), [(10, {False}), (len(prompt_ids("Hello")) + 12, {True, False}), (500, {True})]
 )
-def test_past_the_heads_training_length_decoding_is_plain_and_says_so(limit, drafts):
+def test_decoding_beyond_the_positions_of_the_head_is_plain_and_reported(limit, drafts):
     target, sampling = tiny_target(), SamplingParams(max_new_tokens=24)
     drafting = HeadDrafter(tiny_head(target), max_positions=limit)
     trace = drafting_with(target, drafting).run("Hello", sampling, tree=TREE)
@@ -322,38 +322,38 @@ def test_past_the_heads_training_length_decoding_is_plain_and_says_so(limit, dra
     drafted = [len(step.nodes) > 1 for step in trace.steps]
     assert sorted(drafted, reverse=True) == drafted and set(drafted) == drafts
     sentence = f"The draft head was trained for {limit:,} positions"
-    assert [step.plan.why.startswith(sentence) for step in trace.steps] == [not each for each in drafted]
+    assert [step.plan.why.startswith(sentence) for step in trace.steps] == [not is_drafted for is_drafted in drafted]
 
 
-def test_notices_are_those_of_the_numerics_that_were_asked_for():
+def test_notices_are_those_of_the_requested_numerics():
     target = TargetModel(family_model(next(iter(ONLY_CHAINS))), byte_tokenizer(), numerics="fast")
     generator = JakiroGenerator(Resources(target), notices=["Loaded."])
-    for asked in ("exact", "fast"):
-        notices = generator.with_numerics(asked).status["notices"]
+    for numerics in ("exact", "fast"):
+        notices = generator.with_numerics(numerics).status["notices"]
         assert "Loaded." in notices and len(set(notices)) == len(notices)
-        assert any("fast numerics is used" in notice for notice in notices) == (asked == "exact")
+        assert any("fast numerics is used" in notice for notice in notices) == (numerics == "exact")
 
 
-def test_passes_under_two_numerics_at_once_attend_each_in_its_own_way():
+def test_concurrent_passes_use_the_attention_of_their_own_numerics():
     exact = TargetModel(family_model("Qwen 3"), byte_tokenizer())
     fast, ids = exact.with_numerics("fast"), torch.arange(12, device=DEVICE)
     tree = DraftTree.root_only(ids[-1:])
 
-    def scored(target):
+    def score(target):
         cache = target.new_cache(80)
         target.prefill(ids[:-1], cache)
         return target.score(tree, cache).logits
 
-    expected, last = scored(exact), exact.model.base_model.layers[-1]
+    expected, last = score(exact), exact.model.base_model.layers[-1]
 
-    def meanwhile(*_):
+    def run_fast_pass(*_):
         hook.remove()
-        thread = threading.Thread(target=scored, args=(fast,))
+        thread = threading.Thread(target=score, args=(fast,))
         thread.start()
         thread.join()
 
     cache = exact.new_cache(80)
     exact.prefill(ids[:-1], cache)
-    hook = last.register_forward_pre_hook(meanwhile)
+    hook = last.register_forward_pre_hook(run_fast_pass)
     assert torch.equal(exact.score(tree, cache).logits, expected)
-    assert not torch.equal(scored(fast), expected), "or the test could not fail"
+    assert not torch.equal(score(fast), expected), "the numerics must differ"

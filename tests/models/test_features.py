@@ -1,4 +1,4 @@
-"""Heads that read further layers of the target: the same rows everywhere, and nothing of the text changes."""
+"""Heads that read additional layers of the target: the same rows in every pass, and unchanged logits."""
 
 import copy
 
@@ -14,14 +14,14 @@ LAYERS = (1, 3)
 
 
 def stock_rows(model, ids):
-    """The last hidden state and those of `LAYERS`, written out."""
+    """Return the last hidden state and those of `LAYERS` of a stock model."""
     with torch.no_grad():
         states = model.base_model(input_ids=ids[None], output_hidden_states=True).hidden_states
     return torch.cat([states[-1][0], *(states[layer][0] for layer in LAYERS)], dim=-1)
 
 
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
-def test_prompt_and_tree_passes_give_every_layer_s_rows(numerics):
+def test_prompt_and_tree_passes_return_the_rows_of_every_layer(numerics):
     stock = tiny_model(layers=4)
     plain = TargetModel(copy.deepcopy(stock), byte_tokenizer(), numerics=numerics)
     target = plain.with_feature_layers(LAYERS)
@@ -36,8 +36,8 @@ def test_prompt_and_tree_passes_give_every_layer_s_rows(numerics):
     assert torch.equal(scores.logits, without.logits)
     assert scores.features.shape == (3, target.feature_size) == (3, 3 * HIDDEN_SIZE)
     for node, path in enumerate([[5], [5, 6], [5, 7]]):
-        alone = stock_rows(stock, torch.cat([ids, torch.tensor(path, device=DEVICE)]))[-1]
-        torch.testing.assert_close(scores.features[node], alone, atol=1e-4, rtol=1e-4)
+        reference = stock_rows(stock, torch.cat([ids, torch.tensor(path, device=DEVICE)]))[-1]
+        torch.testing.assert_close(scores.features[node], reference, atol=1e-4, rtol=1e-4)
 
 
 def test_families_without_the_fused_pass_give_the_same_rows():

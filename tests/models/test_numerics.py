@@ -1,4 +1,4 @@
-"""One pair under both numerics: made once, measured apart, and named in every trace."""
+"""One pair with both numerics: weights are shared, profiles are separate, and every trace names its numerics."""
 
 import pytest
 
@@ -22,28 +22,28 @@ def test_a_pair_switches_its_numerics_without_new_weights(without_compiled_funct
     assert [pair.status["numerics"] for pair in (generator, fast)] == ["exact", "fast"]
 
 
-def test_compiled_passes_are_exact_whatever_is_asked():
+def test_compiled_passes_are_always_exact():
     generator = tiny_generator("summed", numerics="fast")
     if not generator.target.compiled:
-        pytest.skip("there is no compiler here")
+        pytest.skip("no compiler")
     assert generator.status["numerics"] == "exact" and generator.target.bit_identical
     assert generator.with_numerics("fast") is generator.with_numerics("exact") is generator
     with pytest.raises(ValueError, match="got 'quick'"):
         generator.with_numerics("quick")
 
 
-def test_a_tree_of_more_rows_than_plain_decoding_s_is_not_said_to_round_alike():
-    """On a GPU 64 nodes are one pass with as many rows as a single token's; 65 are another."""
+def test_tree_with_more_rows_than_plain_decoding_is_not_reported_as_bit_identical():
+    """On a GPU a pass of up to 64 nodes has as many rows as that of a single token; 65 nodes have more."""
     generator = static_generator()
     generator.target.bit_identical = True
     sampling = SamplingParams(max_new_tokens=2)
-    for nodes, alike in ((64, True), (65, False)):
+    for nodes, is_identical in ((64, True), (65, False)):
         trace = generator.run("Why?", sampling, tree=TreeConfig(width=12, depth=6, nodes=nodes))
-        assert trace.header.bit_identical is alike
+        assert trace.header.bit_identical is is_identical
 
 
-def test_quantized_weights_are_not_said_to_round_alike():
-    """8 bits look for outliers across the rows of a pass."""
+def test_quantized_weights_are_not_reported_as_bit_identical():
+    """8-bit quantization searches for outliers across the rows of a pass."""
     model = tiny_model()
     model.quantization_method = "bitsandbytes"
     target = TargetModel(model, byte_tokenizer())
@@ -51,8 +51,8 @@ def test_quantized_weights_are_not_said_to_round_alike():
     assert any("quantized" in notice for notice in target.notices)
 
 
-def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decoding_s(monkeypatch):
-    """The target's own probe looks at a sliced cache, answers run in slots."""
+def test_bit_identical_is_withdrawn_if_static_buffers_round_differently(monkeypatch):
+    """The target's own probe uses a sliced cache, but answers run in static buffers."""
     generator = static_generator(graphs=False)
     plain = generator.drafter(PLAIN)
     generator.backend.pool.target.bit_identical = True

@@ -1,4 +1,4 @@
-"""Targets in a GGUF file's own bits: the model that the file holds, nothing converted, and drafted text as plain."""
+"""Targets in the stored bits of a GGUF file: the model of the file without conversion, and unchanged text."""
 
 import pytest
 import torch
@@ -30,19 +30,19 @@ SHAPES = {
 }
 
 
-def written(path, kind: str = "Q5_0", shape: str = "llama"):
-    """A GGUF file of a random model."""
+def write_model(path, kind: str = "Q5_0", shape: str = "llama"):
+    """Write a GGUF file of a random model."""
     model_type, settings = SHAPES[shape]
     return write_gguf(path / "model.gguf", random_model(model_type, 0.05, **SIZES | settings), kind=kind)
 
 
-def stored(path) -> TargetModel:
+def stored_target(path) -> TargetModel:
     read = read_gguf_model(path)
     return TargetModel(StoredModel(AutoConfig.for_model(**read.config), read.weights), byte_tokenizer())
 
 
 def assert_same_model(path) -> None:
-    target, model = stored(path), stock_model(read_gguf_model(path), torch.float32)
+    target, model = stored_target(path), stock_model(read_gguf_model(path), torch.float32)
     assert target.compiled and target.bit_identical
     ids = torch.randint(0, 256, (90,), generator=torch.Generator().manual_seed(1))
     cache = target.new_cache(100)
@@ -57,37 +57,37 @@ def assert_same_model(path) -> None:
 
 
 @pytest.mark.parametrize("kind", [*BLOCKS, "F32", "F16", "BF16"])
-def test_a_file_of_each_type_is_the_model_of_its_numbers_in_float32(kind, tmp_path):
-    assert_same_model(written(tmp_path, kind))
+def test_file_of_each_type_equals_its_float32_model(kind, tmp_path):
+    assert_same_model(write_model(tmp_path, kind))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_biases_ties_and_the_order_of_heads_are_the_files(shape, tmp_path):
-    assert_same_model(written(tmp_path, "Q8_0", shape))
+def test_biases_ties_and_head_order_are_read_from_the_file(shape, tmp_path):
+    assert_same_model(write_model(tmp_path, "Q8_0", shape))
 
 
 @pytest.fixture
 def generator(own_cache, tmp_path):
-    return JakiroGenerator.from_pretrained(str(written(tmp_path, "Q4_1", "tied")), device="cpu")
+    return JakiroGenerator.from_pretrained(str(write_model(tmp_path, "Q4_1", "tied")), device="cpu")
 
 
-def test_nothing_is_converted_and_no_transformers_model_lies_beside_it(generator, tmp_path):
+def test_file_is_used_without_conversion(generator, tmp_path):
     assert isinstance(generator.target.model, StoredModel) and generator.target.compiled
     (folder,) = (tmp_path / "cache" / "models").iterdir()
     assert not list(folder.glob("*.safetensors")) and (folder / "tokenizer.json").is_file()
     assert generator.status["weight_bits"] == 8
 
 
-def test_a_file_that_has_no_room_is_refused_before_its_weights_are_read(own_cache, tmp_path, monkeypatch):
-    path = written(tmp_path, "Q4_1", "tied")
+def test_file_larger_than_memory_is_refused_before_its_weights_are_read(own_cache, tmp_path, monkeypatch):
+    path = write_model(tmp_path, "Q4_1", "tied")
     monkeypatch.setattr("jakiro.loading.placement.free_memory", lambda device: 10**5)
     with pytest.raises(ValueError, match=r"needs about 1\.4 MB for its weights, and this machine has 0\.1 MB free"):
         JakiroGenerator.from_pretrained(str(path), device="cpu")
 
 
 @pytest.mark.parametrize("reduced", [None, 90])
-def test_a_head_reads_the_files_own_rows(reduced, tmp_path):
-    target = stored(written(tmp_path, "Q8_0"))
+def test_head_reads_the_rows_of_the_file(reduced, tmp_path):
+    target = stored_target(write_model(tmp_path, "Q8_0"))
     head = tiny_head(target, draft_vocab_size=reduced)
     ids = torch.arange(40)
     assert torch.equal(head.embed(ids), target.embedding.rows(ids))
@@ -96,7 +96,7 @@ def test_a_head_reads_the_files_own_rows(reduced, tmp_path):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_safetensors_target_in_8_bits_is_the_rounded_model_and_drafted_text_its_plain_text(tied, tmp_path):
+def test_safetensors_target_in_8_bits_equals_the_rounded_model(tied, tmp_path):
     model = random_model("llama", 0.0, **SIZES, tie_word_embeddings=tied)
     save_target(tmp_path, model)
     loaded = JakiroGenerator.from_pretrained(str(tmp_path), device="cpu", dtype="8bit")
@@ -113,10 +113,8 @@ def test_a_safetensors_target_in_8_bits_is_the_rounded_model_and_drafted_text_it
         assert texts[0] == texts[1]
 
 
-def test_a_file_without_compiled_code_is_read_as_before_and_says_that_it_rounds_otherwise(
-    own_cache, tmp_path, monkeypatch
-):
+def test_file_is_rounded_with_a_notice_without_compiled_code(own_cache, tmp_path, monkeypatch):
     monkeypatch.setattr("jakiro.loading.loader.native_works", lambda: False)
-    loaded = JakiroGenerator.from_pretrained(str(written(tmp_path)), device="cpu")
+    loaded = JakiroGenerator.from_pretrained(str(write_model(tmp_path)), device="cpu")
     assert not isinstance(loaded.target.model, StoredModel)
     assert any("rounded to bfloat16" in notice for notice in loaded.notices)

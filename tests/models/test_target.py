@@ -1,4 +1,4 @@
-"""The target: what its passes give against stock modules, bit equality where it is claimed, families, refusals."""
+"""The target model: chunked prompts, bit equality where it is reported, and stop tokens."""
 
 from dataclasses import replace
 
@@ -23,19 +23,19 @@ from tests.support import (
 PROMPT = torch.arange(40, device=DEVICE) * 7 % 250
 
 
-def test_a_prompt_longer_than_a_chunk_gives_the_features_of_one_pass(monkeypatch):
+def test_chunked_prompt_gives_the_features_of_one_pass(monkeypatch):
     target = tiny_target()
     whole_cache, chunk_cache = target.new_cache(60 + target.row_bucket(1)), target.new_cache(60 + target.row_bucket(1))
-    whole, logits = target.prefill(PROMPT, whole_cache)
+    expected, logits = target.prefill(PROMPT, whole_cache)
     monkeypatch.setattr(passes, "PREFILL_CHUNK", 13)
     chunked, chunk_logits = target.prefill(PROMPT, chunk_cache)
     assert chunk_cache.length == whole_cache.length == 40
-    torch.testing.assert_close(chunked, whole, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(chunked, expected, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(chunk_logits, logits, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_where_the_probe_says_bit_identical_ids_and_logits_of_accepted_paths_are_equal(dtype, monkeypatch):
+def test_ids_and_logits_are_equal_if_the_probe_reports_bit_identical(dtype, monkeypatch):
     generator = scripted_generator(0.3, dtype=dtype)
     recorder, drafted = PassRecorder(monkeypatch, generator.target), []
     for sampling in (SamplingParams(), SamplingParams(0.7, top_p=0.9, seed=1), SamplingParams(1.0, seed=2)):
@@ -43,7 +43,7 @@ def test_where_the_probe_says_bit_identical_ids_and_logits_of_accepted_paths_are
         for method in ("jakiro", "autoregressive"):
             trace = generator.run("Why is the sky blue?", replace(sampling, max_new_tokens=48), method, TREE)
             ids.append(trace.token_ids)
-            logits.append(recorder.on_paths(trace.steps))
+            logits.append(recorder.take_logits(trace.steps))
             flags.add(trace.header.bit_identical)
             drafted += trace.steps if method == "jakiro" else []
         assert flags == {generator.target.bit_identical}
@@ -57,7 +57,7 @@ def test_where_the_probe_says_bit_identical_ids_and_logits_of_accepted_paths_are
 
 
 @pytest.mark.parametrize("sizes", [(1,), range(2, 65), (7,), (31,), (64,)], ids=str)
-def test_the_probe_notices_a_pass_that_rounds_by_its_number_of_rows(sizes, monkeypatch):
+def test_probe_detects_rounding_that_depends_on_the_number_of_rows(sizes, monkeypatch):
     target = tiny_target()
     score = target.score
 
@@ -72,7 +72,7 @@ def test_the_probe_notices_a_pass_that_rounds_by_its_number_of_rows(sizes, monke
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_plain_passes_run_with_as_few_rows_as_round_like_many(monkeypatch, rows):
+def test_plain_passes_use_the_smallest_row_count_with_equal_rounding(monkeypatch, rows):
     target = tiny_target().with_settings(bucketed=False)
     monkeypatch.setattr("jakiro.models.target.is_bit_identical", lambda passes: passes.row_bucket(1) == rows)
     exact = target.with_numerics("exact")

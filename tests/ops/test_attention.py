@@ -1,4 +1,4 @@
-"""Exact attention: right, and blind to the order of keys and to how many rows run together."""
+"""Exact attention: correct, and independent of the order of keys and of the number of rows."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def inputs(dtype, keys=KEYS, spread=1.0):
 
 
 def eager(query, key, value, mask, scaling, softcap=None):
-    """Attention as written in books, in float64."""
+    """Return textbook attention, computed in float64."""
     groups = HEADS // KV_HEADS
     key, value = key.double().repeat_interleave(groups, 1), value.double().repeat_interleave(groups, 1)
     scores = query.double() @ key.transpose(2, 3) * scaling
@@ -36,7 +36,7 @@ def eager(query, key, value, mask, scaling, softcap=None):
 
 
 @pytest.mark.parametrize(("scaling", "softcap"), [(None, None), (0.5, None), (0.3, 2.0)])
-def test_it_equals_an_eager_float64_reference(scaling, softcap):
+def test_output_equals_an_eager_float64_reference(scaling, softcap):
     query, key, value, mask = inputs(torch.float32, spread=2.0)
     attended, weights = exact_attention(None, query, key, value, mask, scaling=scaling, softcap=softcap)
     expected = eager(query, key, value, mask, scaling or HEAD_DIM**-0.5, softcap)
@@ -49,13 +49,13 @@ def test_bfloat16_inputs_give_the_correctly_rounded_result():
     expected = eager(query, key, value, mask, HEAD_DIM**-0.5)
     attended = exact_attention(None, query, key, value, mask)[0]
     assert attended.dtype == torch.bfloat16
-    # One unit in the last place is allowed where the sum lies beside a rounding boundary.
+    # One unit in the last place is allowed, for sums next to a rounding boundary
     assert (attended == expected.bfloat16()).float().mean() > 0.995
     torch.testing.assert_close(attended.double(), expected, atol=1e-3, rtol=2**-8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_order_of_keys_does_not_show(dtype):
+def test_output_does_not_depend_on_the_order_of_keys(dtype):
     query, key, value, mask = inputs(dtype)
     expected = exact_attention(None, query, key, value, mask)[0]
     for seed in range(8):
@@ -65,7 +65,7 @@ def test_the_order_of_keys_does_not_show(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_number_of_rows_and_of_hidden_keys_does_not_show(dtype):
+def test_output_does_not_depend_on_the_number_of_rows_and_masked_keys(dtype):
     query, key, value, mask = inputs(dtype)
     mask[..., 50:] = False
     expected = exact_attention(None, query, key, value, mask)[0]
@@ -77,7 +77,7 @@ def test_the_number_of_rows_and_of_hidden_keys_does_not_show(dtype):
 
 
 @pytest.mark.parametrize("storage", [torch.float32, torch.float64])
-def test_its_inputs_are_left_as_they_were(storage):
+def test_inputs_are_not_changed(storage):
     query, key, value, mask = inputs(torch.float32)
     tensors = [query, key.to(storage), value.to(storage), mask]
     copies = [tensor.clone() for tensor in tensors]

@@ -1,4 +1,4 @@
-"""The target's cache: rows appended, some kept, and after every commit what a fresh prefill would hold."""
+"""The target's cache: appended rows, compaction, and equality with a fresh prefill after every commit."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ LAYERS = 3
 
 
 def filled(rows, capacity=20, storage_dtype=None):
-    """A cache whose row r holds the number r in every layer; values are its negative."""
+    """Return a cache whose row r holds the number r in every layer, and -r in the values."""
     cache = RowCache(LAYERS, capacity, storage_dtype)
     numbers = torch.arange(rows, dtype=torch.float32, device=DEVICE).view(1, 1, rows, 1).expand(1, 2, rows, 4)
     for layer in range(LAYERS):
@@ -33,7 +33,7 @@ def test_a_wider_storage_type_keeps_every_bit():
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(1.0, seed=2), SamplingParams(0.7, top_p=0.9)])
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
-def test_the_cache_after_every_commit_equals_a_fresh_prefill(sampling, numerics):
+def test_cache_after_commit_equals_fresh_prefill(sampling, numerics):
     for generator in (scripted_generator(0.4, numerics=numerics), tiny_generator("summed", numerics=numerics)):
         target = generator.target
         for method in ("jakiro", "autoregressive"):
@@ -54,7 +54,7 @@ def test_the_cache_after_every_commit_equals_a_fresh_prefill(sampling, numerics)
 
 
 @pytest.mark.parametrize(
-    ("base", "kept"), [(5, [0, 1, 2]), (5, [0, 2, 4]), (5, [0, 6]), (5, [0, 1, 3, 4]), (5, []), (0, [3])]
+    ("base", "accepted"), [(5, [0, 1, 2]), (5, [0, 2, 4]), (5, [0, 6]), (5, [0, 1, 3, 4]), (5, []), (0, [3])]
 )
 @pytest.mark.parametrize(
     ("shapes", "shared"),
@@ -64,8 +64,8 @@ def test_the_cache_after_every_commit_equals_a_fresh_prefill(sampling, numerics)
         ([(2, 4, 6), (2, 4, 4), (2, 4, 4)], [False, True, True]),
     ],
 )
-def test_kept_rows_move_into_place_in_one_tensor_and_apart(shapes, shared, base, kept):
-    """Shapes are (heads, width of keys, width of values); layers that differ from the first keep their own rows."""
+def test_accepted_rows_are_compacted_in_shared_and_separate_tensors(shapes, shared, base, accepted):
+    """Shapes are (heads, key width, value width); layers that differ from the first one store their own rows."""
     torch.manual_seed(0)
     cache = RowCache(len(shapes), 20)
     written = []
@@ -74,8 +74,8 @@ def test_kept_rows_move_into_place_in_one_tensor_and_apart(shapes, shared, base,
         cache.update(*states, layer)
         written.append(states)
     assert [not layer.by_itself for layer in cache.layers] == shared
-    cache.keep(base, kept)
-    rows = [*range(base), *(base + row for row in kept)]
+    cache.keep(base, accepted)
+    rows = [*range(base), *(base + row for row in accepted)]
     assert cache.length == len(rows)
     for layer, (keys, values) in zip(cache.layers, written, strict=True):
         assert torch.equal(layer.keys[:, :, : cache.length], keys[:, :, rows])
@@ -83,7 +83,7 @@ def test_kept_rows_move_into_place_in_one_tensor_and_apart(shapes, shared, base,
 
 
 @pytest.mark.parametrize(("base", "rows"), [(13, []), (12, [0]), (5, [0, 7]), (5, [9, 0])])
-def test_rows_that_were_never_filled_cannot_be_kept(base, rows):
+def test_compaction_of_unfilled_rows_is_refused(base, rows):
     cache = filled(12)
     with pytest.raises(ValueError, match=r"12 rows filled, 1[345] are to be kept"):
         cache.keep(base, rows)

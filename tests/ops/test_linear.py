@@ -1,4 +1,4 @@
-"""Packed linear layers: the same function, each row alike however many run together."""
+"""Packed linear layers: the same function, with rows that do not depend on the number of rows."""
 
 import pytest
 import torch
@@ -28,13 +28,13 @@ COMPILED = [
 ]
 
 
-# What holds the weights without loss
+# Types that store the weights without loss
 KINDS = [pytest.param(None, id="32"), torch.bfloat16]
 
 
 @pytest.fixture
 def packed_pair(monkeypatch):
-    """Makes a layer, and what it is packed to."""
+    """Return a function that makes a layer and its packed version."""
 
     def make(inner: int, outer: int, compiled: bool, kept_as, bias: bool = False) -> tuple[nn.Linear, nn.Module]:
         monkeypatch.setattr("jakiro.ops.linear.native_works", lambda: compiled)
@@ -50,7 +50,7 @@ def packed_pair(monkeypatch):
 @pytest.mark.parametrize("kept_as", KINDS)
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (63, 260)])
-def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, compiled, kept_as, bias, packed_pair):
+def test_packed_layer_equals_the_original(inner, outer, compiled, kept_as, bias, packed_pair):
     layer, packed = packed_pair(inner, outer, compiled, kept_as, bias)
     assert (packed.in_features, packed.out_features) == (inner, outer)
     for rows in (0, 1, 2, 8, 33, 70, 300):
@@ -63,7 +63,7 @@ def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, compiled, kept_as
 @pytest.mark.parametrize(
     ("inner", "outer"), [(64, 96), (192, 64), (576, 260), (576, 960), (1536, 72), (1536, 576), (5000, 40)]
 )
-def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, compiled, kept_as, packed_pair):
+def test_row_does_not_depend_on_the_number_of_rows(inner, outer, compiled, kept_as, packed_pair):
     _, packed = packed_pair(inner, outer, compiled, kept_as)
     hidden = torch.randn(256, inner)
     together = packed(hidden)
@@ -73,9 +73,10 @@ def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, co
 
 
 class Kernel(nn.Module):
-    """A product that runs `block` rows together; where as many as one of `away` are left, those have other sums.
+    """A product that runs `block` rows together; a remainder of a size in `away` is summed differently.
 
-    Much as torch's 16-bit kernel without AVX-512: six rows together, and one or two that are left otherwise.
+    This is similar to torch's 16-bit kernel without AVX-512, which runs six rows together and treats a remainder of one
+    or two rows differently.
     """
 
     block, away = 6, (1, 2)
@@ -87,20 +88,20 @@ class Kernel(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         product = (hidden[:, None] * self.weight).sum(-1)
-        left = len(hidden) % self.block
-        if left in self.away:
-            product[-left:] += 1e-6
+        remainder = len(hidden) % self.block
+        if remainder in self.away:
+            product[-remainder:] += 1e-6
         return product
 
 
 class OneRow(Kernel):
-    """One row alone is another case, whatever else there is."""
+    """A kernel that treats a single row differently."""
 
     block, away = 1000, (1,)
 
 
 class NeverAlike(Kernel):
-    """Every number of rows has its own sums."""
+    """A kernel whose sums depend on every number of rows."""
 
     block, away = 1000, range(1, 1000)
 
@@ -116,7 +117,7 @@ class NeverAlike(Kernel):
         (NeverAlike, set(range(2, 65))),
     ],
 )
-def test_rows_run_with_numbers_of_rows_that_a_kernel_treats_alike(kernel, missing):
+def test_batch_invariant_layer_uses_row_counts_with_equal_results(kernel, missing):
     counts = alike_counts(kernel, 24, 32)
     assert set(range(1, 65)) - set(counts) == missing
     packed = BatchInvariantLinear(kernel(torch.randn(24, 32), None), counts)

@@ -1,4 +1,4 @@
-"""8-bit matrices for drafting: nearly the same function, and never another text."""
+"""8-bit matrices of draft heads: nearly the same output, and always the same text."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.support import tiny_head, tiny_target
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_balancing_a_matrix_alone_changes_no_bit(dtype):
+def test_balancing_a_matrix_changes_no_bit(dtype):
     weight = (torch.randn(48, 40) * torch.logspace(-3, 3, 40)).to(dtype)
     weight[:, 7] = 0
     hidden = torch.randn(5, 40, dtype=dtype)
@@ -23,13 +23,13 @@ def test_balancing_a_matrix_alone_changes_no_bit(dtype):
     assert torch.equal(column_factors(torch.cat([weight, torch.zeros_like(weight)])), factors)
 
 
-def test_an_unknown_precision_is_one_sentence():
+def test_unknown_precision_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="one of int8, full; you gave 'int4'"):
         known_precision("int4")
 
 
 @pytest.mark.parametrize("fusion", ["summed", "decoupled"])
-def test_a_packed_head_is_the_head_it_was(fusion):
+def test_packed_head_equals_the_original(fusion):
     target = tiny_target()
     plain, packed = tiny_head(target, fusion), tiny_head(target, fusion).pack("full")
     caches = [head.new_cache(32) for head in (plain, packed)]
@@ -41,12 +41,12 @@ def test_a_packed_head_is_the_head_it_was(fusion):
             head(embeddings, features, positions, mask, cache)
             for head, cache in zip((plain, packed), caches, strict=True)
         ]
-        for name, expected, found in zip(HeadOutput._fields, *outputs, strict=True):
+        for name, expected, actual in zip(HeadOutput._fields, *outputs, strict=True):
             if expected is not None:
-                torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5, msg=name)
+                torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5, msg=name)
 
 
-def test_a_head_whose_angles_change_with_the_length_looks_them_up_anew():
+def test_head_with_dynamic_rotary_embedding_stays_in_full_precision():
     target = tiny_target()
     head = tiny_head(target)
     head.rotary.rope_type = "dynamic"

@@ -1,4 +1,4 @@
-"""Several answers per request, predicted outputs and prompt log probabilities: values equal those of the library."""
+"""Requests with several answers, predictions and scored prompts: values equal those of the library."""
 
 import math
 import os
@@ -19,111 +19,118 @@ def text_of(generator, prompt=PROMPT, raw=False, **settings) -> str:
     return generator.run(prompt, SamplingParams(**settings), "autoregressive", raw=raw).text
 
 
-def test_n_answers_have_consecutive_seeds(client, generator):
-    asked = ASKED | {"temperature": 0.9, "seed": 5, "max_tokens": 12, "n": 3}
+def test_n_answers_use_consecutive_seeds(client, generator):
+    request = ASKED | {"temperature": 0.9, "seed": 5, "max_tokens": 12, "n": 3}
     expected = [text_of(generator, temperature=0.9, seed=seed, max_new_tokens=12) for seed in (5, 6, 7)]
-    answer = client.chat.completions.create(**asked)
+    answer = client.chat.completions.create(**request)
     assert [choice.message.content for choice in answer.choices] == expected and len(set(expected)) == 3
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
     assert answer.usage.completion_tokens == 36
-    assert answer.usage.prompt_tokens == generator.num_prompt_tokens(PROMPT), "the prompt is counted once"
+    assert answer.usage.prompt_tokens == generator.num_prompt_tokens(PROMPT), "the prompt must be counted once"
     streamed, usage = ["", "", ""], []
-    for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+    for chunk in client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True}):
         usage += [chunk.usage] if chunk.usage else []
         for choice in chunk.choices:
             streamed[choice.index] += choice.delta.content or ""
     assert streamed == expected and len(usage) == 1 and usage[0].completion_tokens == 36
 
 
-def test_a_model_is_retrieved_by_its_name(client):
+def test_model_is_retrieved_by_its_name(client):
     assert client.models.retrieve("tiny").id == "tiny"
     with pytest.raises(openai.NotFoundError, match="There is no model 'huge' here; ask for 'tiny'"):
         client.models.retrieve("huge")
 
 
-def test_prompts_can_be_texts_token_ids_or_lists_of_them(client, generator):
+def test_prompts_are_texts_token_ids_or_lists_of_them(client, generator):
     ids = generator.token_text.encode("abc")
-    asked = {"model": "tiny", "max_tokens": 6, "temperature": 0}
+    request = {"model": "tiny", "max_tokens": 6, "temperature": 0}
     expected = {text: text_of(generator, text, raw=True, max_new_tokens=6) for text in ("abc", "xyz")}
-    assert client.completions.create(**asked, prompt=ids).choices[0].text == expected["abc"]
-    several = client.completions.create(**asked, prompt=[ids, generator.token_text.encode("xyz")], n=2)
+    assert client.completions.create(**request, prompt=ids).choices[0].text == expected["abc"]
+    several = client.completions.create(**request, prompt=[ids, generator.token_text.encode("xyz")], n=2)
     assert [choice.text for choice in several.choices] == [expected["abc"]] * 2 + [expected["xyz"]] * 2
     assert several.usage.prompt_tokens == 6 and [choice.index for choice in several.choices] == [0, 1, 2, 3]
-    texts = client.completions.create(**asked, prompt=["xyz", "abc"])
+    texts = client.completions.create(**request, prompt=["xyz", "abc"])
     assert [choice.text for choice in texts.choices] == [expected["xyz"], expected["abc"]]
 
 
-def test_min_tokens_and_ignore_eos(client, generator, monkeypatch):
+def test_minimum_length_and_ignored_end_tokens_are_applied(client, generator, monkeypatch):
     plain = generator.run(PROMPT, SamplingParams(max_new_tokens=16))
     monkeypatch.setattr(generator.target, "stop_ids", {plain.token_ids[2]})
-    asked = ASKED | {"temperature": 0, "max_tokens": 16}
-    assert client.chat.completions.create(**asked).usage.completion_tokens == 3
-    longer = client.chat.completions.create(**asked, extra_body={"min_tokens": 8})
+    request = ASKED | {"temperature": 0, "max_tokens": 16}
+    assert client.chat.completions.create(**request).usage.completion_tokens == 3
+    longer = client.chat.completions.create(**request, extra_body={"min_tokens": 8})
     assert longer.usage.completion_tokens >= 8
     assert longer.choices[0].message.content == text_of(generator, max_new_tokens=16, min_new_tokens=8)
-    ignored = client.chat.completions.create(**asked, extra_body={"ignore_eos": True})
+    ignored = client.chat.completions.create(**request, extra_body={"ignore_eos": True})
     assert (ignored.usage.completion_tokens, ignored.choices[0].finish_reason) == (16, "length")
 
 
 def stock_logprobs(ids: list[int]) -> torch.Tensor:
-    """(len(ids) - 1, vocab_size) of transformers' model."""
+    """Return the log probabilities of transformers' model.
+
+    Returns:
+        (len(ids) - 1, vocab_size) float32.
+    """
     with torch.inference_mode():
         return tiny_model()(torch.tensor([ids])).logits[0, :-1].float().log_softmax(-1)
 
 
-def test_prompt_logprobs_equal_those_of_transformers(client, generator):
+def test_scores_of_a_prompt_equal_those_of_transformers(client, generator):
     dice = random.Random(0)
     for length in (1, 2, 70):
         ids = [dice.randrange(256) for _ in range(length)]
-        asked = {"model": "tiny", "prompt": ids, "echo": True, "logprobs": 2, "temperature": 0}
-        scored = client.completions.create(**asked, max_tokens=0)
+        request = {"model": "tiny", "prompt": ids, "echo": True, "logprobs": 2, "temperature": 0}
+        scored = client.completions.create(**request, max_tokens=0)
         (choice,) = scored.choices
         logprobs = choice.logprobs
         assert len(logprobs.tokens) == length and (logprobs.token_logprobs[0], logprobs.top_logprobs[0]) == (None, None)
         assert choice.text == generator.token_text.decode(ids) and scored.usage.completion_tokens == 0
         assert scored.usage.prompt_tokens == length and choice.finish_reason == "length"
         expected = stock_logprobs(ids)
-        for place, token_id in enumerate(ids[1:]):
-            assert logprobs.token_logprobs[place + 1] == pytest.approx(float(expected[place, token_id]), abs=1e-3)
-            best = max(logprobs.top_logprobs[place + 1].values())
-            assert best == pytest.approx(float(expected[place].max()), abs=1e-3)
-        # lm-eval requests one token more
-        more = client.completions.create(**asked, max_tokens=1).choices[0]
+        for index, token_id in enumerate(ids[1:]):
+            assert logprobs.token_logprobs[index + 1] == pytest.approx(float(expected[index, token_id]), abs=1e-3)
+            best = max(logprobs.top_logprobs[index + 1].values())
+            assert best == pytest.approx(float(expected[index].max()), abs=1e-3)
+        # A request as sent by lm-eval: one more token, whose log probability follows those of the prompt
+        more = client.completions.create(**request, max_tokens=1).choices[0]
         assert more.logprobs.token_logprobs[:-1] == logprobs.token_logprobs and len(more.logprobs.tokens) == length + 1
         assert more.text.startswith(choice.text)
         assert more.logprobs.text_offset[: length + 1] == sorted(more.logprobs.text_offset)
 
 
-def test_an_echo_without_logprobs_is_the_prompt_and_its_continuation(client, generator):
-    asked = {"model": "tiny", "prompt": "abc", "temperature": 0, "max_tokens": 5, "echo": True}
+def test_echo_without_logprobs_is_the_prompt_and_its_continuation(client, generator):
+    request = {"model": "tiny", "prompt": "abc", "temperature": 0, "max_tokens": 5, "echo": True}
     expected = "abc" + text_of(generator, "abc", raw=True, max_new_tokens=5)
-    answer = client.completions.create(**asked)
+    answer = client.completions.create(**request)
     assert answer.choices[0].text == expected and answer.choices[0].logprobs is None
-    chunks = client.completions.create(**asked, stream=True)
+    chunks = client.completions.create(**request, stream=True)
     assert "".join(chunk.choices[0].text for chunk in chunks) == expected
 
 
-def test_a_prediction_is_counted_and_changes_no_text(client, generator):
+def test_prediction_is_counted_and_keeps_the_text(client, generator):
     expected = text_of(generator, max_new_tokens=24)
-    asked = ASKED | {"temperature": 0, "max_tokens": 24}
+    request = ASKED | {"temperature": 0, "max_tokens": 24}
     for content in (expected, [{"type": "text", "text": expected}], "something else entirely"):
-        answer = client.chat.completions.create(**asked, prediction={"type": "content", "content": content})
+        answer = client.chat.completions.create(**request, prediction={"type": "content", "content": content})
         details = answer.usage.completion_tokens_details
         assert answer.choices[0].message.content == expected
         assert math.isfinite(details.accepted_prediction_tokens) and details.rejected_prediction_tokens >= 0
     assert details.accepted_prediction_tokens < 24
     ascii_bias = {str(token_id): -100 for token_id in range(94, 260)}
-    plain = client.chat.completions.create(**asked, logit_bias=ascii_bias, extra_body={"jakiro": {"method": "plain"}})
+    plain = client.chat.completions.create(**request, logit_bias=ascii_bias, extra_body={"jakiro": {"method": "plain"}})
     text = plain.choices[0].message.content
     answer = client.chat.completions.create(
-        **asked, logit_bias=ascii_bias, prediction={"type": "content", "content": text}
+        **request, logit_bias=ascii_bias, prediction={"type": "content", "content": text}
     )
     assert answer.choices[0].message.content == text
-    assert answer.usage.completion_tokens_details.accepted_prediction_tokens >= 12
+    assert answer.usage.completion_tokens_details.accepted_prediction_tokens >= 12, "the prediction equals the answer"
 
 
 def test_random_requests_equal_plain_decoding(address, generator, monkeypatch):
-    """JAKIRO_RANDOM_REQUESTS sets how many requests with n, min_tokens, ignore_eos, echo and predictions are made."""
+    """Compare random requests with n, min_tokens, ignore_eos, echo and predictions.
+
+    JAKIRO_RANDOM_REQUESTS sets their number.
+    """
     dice, prompt = random.Random(7), "one two one"
     with httpx.Client(base_url=address, timeout=PATIENCE) as client:
         for number in range(int(os.environ.get("JAKIRO_RANDOM_REQUESTS", "60"))):
@@ -144,7 +151,7 @@ def test_random_requests_equal_plain_decoding(address, generator, monkeypatch):
             assert texts == [prompt * echo + text for text in expected], body
 
 
-def test_parts_of_a_schema_without_a_limit_are_named(client):
+def test_unlimited_parts_of_a_schema_are_named(client):
     schema = {
         "type": "object",
         "properties": {
@@ -163,7 +170,7 @@ def test_parts_of_a_schema_without_a_limit_are_named(client):
     assert unbounded_parts(deep) == ()
 
 
-def test_a_method_that_cannot_run_is_named_in_the_hints():
+def test_method_that_cannot_run_is_named_in_the_hints():
     with served(tiny_generator(None)) as (address, _):
         body = ASKED | {"max_tokens": 2, "temperature": 0, "jakiro": {"method": "jakiro"}}
         answer = httpx.post(f"{address}/chat/completions", json=body, timeout=PATIENCE).json()

@@ -20,14 +20,14 @@ def mixing():
 @pytest.mark.parametrize("method", [method.name for method in METHODS])
 def test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, method, sampling):
     generator = mixing["summed"]
-    prefixes, messages, before = PrefixStore().of(), prefix.asked("Why is it so?"), 0
+    prefixes, messages, before = PrefixStore().of(), prefix.conversation("Why is it so?"), 0
     for turn in range(3):
         trace = prefix.assert_same_with_and_without(generator, prefixes, messages, sampling, method)
         assert trace.header.num_reused_tokens >= (before if generator.max_reusable_tokens else 0)
         before = trace.header.num_prompt_tokens
-        messages += prefix.asked("", trace.text)[1:] + prefix.asked(f"And {turn}?")
+        messages += prefix.conversation("", trace.text)[1:] + prefix.conversation(f"And {turn}?")
 
 
 @pytest.mark.parametrize("method", [each.name for each in METHODS if each.needs.head and each.name not in AGAIN])
 def test_the_head_takes_over_its_rows(mixing, method):
-    prefix.test_the_head_takes_over_its_rows(mixing, "summed", method)
+    prefix.test_head_reuses_its_rows(mixing, "summed", method)

@@ -23,7 +23,7 @@ from lab.layers.exit_head import scaled
 from lab.layers.plan import LayerPlan
 from lab.methods import s2d
 from lab.methods.skip import SkippingHead
-from tests.models.test_stored import written
+from tests.models.test_stored import write_model
 from tests.support import DEVICE, byte_tokenizer, committed, head_fields, prompt_of, tiny_head, tiny_model, tiny_target
 
 TEXT = torch.arange(30) * 11 % 250
@@ -142,7 +142,7 @@ def test_a_plan_is_found_by_its_target_and_refused_where_it_does_not_fit(tmp_pat
 )
 def test_layers_of_a_file_in_its_own_bits_draft_plain_text(tmp_path, monkeypatch):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    generator = JakiroGenerator.from_pretrained(str(written(tmp_path, "Q8_0")), device="cpu", methods=METHODS)
+    generator = JakiroGenerator.from_pretrained(str(write_model(tmp_path, "Q8_0")), device="cpu", methods=METHODS)
     assert isinstance(generator.target.model, StoredModel)
     limits = SamplingParams(max_new_tokens=20)
     plain, skipped = (generator.run("abab", limits, method, CHAIN) for method in (PLAIN.name, "skip"))

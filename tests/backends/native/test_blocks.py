@@ -1,4 +1,4 @@
-"""Products of 8-bit blocks: the weights that the file means, the bits that `dots.h` says, the same however they run."""
+"""Products of 8-bit blocks: the weights of the file, and the bits defined in `dots.h` for any number of rows."""
 
 import gguf
 import numpy as np
@@ -27,7 +27,7 @@ def all_of(layer: BlockLinear) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("outputs", [1, 77])
-def test_every_type_stands_for_the_numbers_that_the_package_gguf_reads(kind, outputs):
+def test_every_type_has_the_values_of_the_gguf_package(kind, outputs):
     stored = random_blocks(kind, outputs, 768)
     order = np.random.default_rng(1).permutation(outputs)
     layer = BlockLinear([StoredBlocks(kind, stored, order)], 768)
@@ -47,20 +47,20 @@ def test_types_are_mixed_in_one_matrix(kinds):
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_a_product_is_as_near_to_the_exact_one_as_16_bits_are(kind):
+def test_product_is_as_accurate_as_16_bits_allow(kind):
     stored, generator = random_blocks(kind, 50, 512), torch.Generator().manual_seed(0)
     hidden, bias = torch.randn((4, 512), generator=generator), torch.randn(50, generator=generator)
     weight = numbers(kind, stored).double()
     result = BlockLinear([StoredBlocks(kind, stored)], 512, bias)(hidden)
-    # Each number that is read is off by half a step at most
+    # Each input is rounded by at most half a step
     steps = hidden.double().view(4, -1, 32).abs().amax(-1).repeat_interleave(32, 1) / 32767
     allowed = 0.505 * steps @ weight.abs().T + 1e-5 * (hidden.double().abs() @ weight.abs().T)
     assert ((result - (hidden.double() @ weight.T + bias)).abs() <= allowed).all()
 
 
 @pytest.mark.parametrize("rows", ROWS)
-def test_products_have_the_stated_bits_for_any_number_of_rows(rows):
-    """Among many rows and alone; the sum's order and rounding are torch's own operations one by one."""
+def test_products_have_the_defined_bits_for_any_number_of_rows(rows):
+    """Compare rows in a batch with single rows; the order and rounding of sums are those of single torch operations."""
     generator = torch.Generator().manual_seed(rows)
     stored = random_blocks("Q4_1", 90, 288).reshape(90, 9, 20)
     scales, minima = torch.from_numpy(stored[..., :4].copy().view(np.float16)).float().unbind(-1)
@@ -75,7 +75,7 @@ def test_products_have_the_stated_bits_for_any_number_of_rows(rows):
 
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_1"])
-def test_a_row_with_an_infinity_or_no_number_has_no_numbers_and_others_theirs(kind, bad):
+def test_row_with_a_non_finite_input_is_nan_and_other_rows_are_unchanged(kind, bad):
     layer, hidden = BlockLinear([StoredBlocks(kind, random_blocks(kind, 70, 96))], 96), torch.randn(5, 96)
     expected = layer(hidden)
     hidden[2, 41] = bad
@@ -84,7 +84,7 @@ def test_a_row_with_an_infinity_or_no_number_has_no_numbers_and_others_theirs(ki
     assert torch.equal(result[[0, 1, 3, 4]], expected[[0, 1, 3, 4]])
 
 
-def test_zeros_and_the_largest_numbers_are_no_exception():
+def test_zeros_and_very_large_inputs_give_correct_products():
     stored = np.full((40, 3, 34), 127, dtype=np.uint8)
     stored[..., :2] = np.array([1], dtype=np.float16).view(np.uint8)
     layer = BlockLinear([StoredBlocks("Q8_0", stored.reshape(40, -1))], 96)
@@ -94,25 +94,25 @@ def test_zeros_and_the_largest_numbers_are_no_exception():
 
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
-def test_a_scale_that_is_no_finite_number_is_refused(kind, bad):
+def test_non_finite_scale_is_refused(kind, bad):
     stored = random_blocks(kind, 33, 512)
     size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1]
-    place = size - 2 if kind == "Q6_K" else 0
-    stored[32, place : place + 2] = np.array([bad], dtype=np.float16).view(np.uint8)
+    offset = size - 2 if kind == "Q6_K" else 0
+    stored[32, offset : offset + 2] = np.array([bad], dtype=np.float16).view(np.uint8)
     with pytest.raises(ValueError, match="scales that are no finite numbers"):
         BlockLinear([StoredBlocks(kind, stored)], 512)
 
 
 @pytest.mark.parametrize("inputs", [64, 72, 96])
-def test_float_weights_are_rounded_by_the_rule_of_q8_0(inputs):
+def test_float_weights_are_rounded_as_in_q8_0(inputs):
     weight = torch.randn((50, inputs), generator=torch.Generator().manual_seed(inputs))
     weight[3] = 0
     layer = BlockLinear.rounded(weight, None)
     padded = torch.nn.functional.pad(weight, (0, -inputs % 32)).numpy()
     expected = dequantize(gguf.quants.quantize(padded, gguf.GGMLQuantizationType.Q8_0), gguf.GGMLQuantizationType.Q8_0)
-    kept = all_of(layer)
-    assert kept.shape == weight.shape
-    assert (kept != torch.from_numpy(expected)[:, :inputs]).float().mean() < 0.01, "a tie may round to the other side"
-    assert torch.equal(all_of(BlockLinear.rounded(kept, None)), kept), "what is rounded once stays as it is"
+    rounded = all_of(layer)
+    assert rounded.shape == weight.shape
+    assert (rounded != torch.from_numpy(expected)[:, :inputs]).float().mean() < 0.01, "ties may be rounded differently"
+    assert torch.equal(all_of(BlockLinear.rounded(rounded, None)), rounded), "rounding must be idempotent"
     hidden = torch.randn(3, inputs)
-    torch.testing.assert_close(layer(hidden), hidden @ kept.T, atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(layer(hidden), hidden @ rounded.T, atol=1e-3, rtol=1e-4)

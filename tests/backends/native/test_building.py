@@ -1,4 +1,4 @@
-"""What is compiled is kept where nobody else can put a library in its place; what was changed there is built anew."""
+"""Compiled libraries are cached in a private folder and rebuilt if a file there was changed."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ import pytest
 from jakiro.backends.native import building
 from jakiro.backends.native import library as compiled
 
-# Writes its own arguments where `-o` says, and counts its calls
+# Writes to the path after `-o`, and counts its calls
 COMPILER = """#!/bin/sh
 [ "$1" = --version ] && { echo 1.0; exit; }
 echo built >> "$0.calls"
@@ -32,15 +32,15 @@ def calls(compiler) -> int:
 
 
 @pytest.mark.anywhere
-def test_what_was_built_once_is_taken_from_the_cache_and_other_flags_build_anew(compiler, monkeypatch, caplog):
-    made = building.built(compiler)
-    assert building.built(compiler) == made and calls(compiler) == 1
+def test_library_is_cached_and_rebuilt_with_other_flags(compiler, monkeypatch, caplog):
+    library = building.built(compiler)
+    assert building.built(compiler) == library and calls(compiler) == 1
     monkeypatch.setattr(building, "_FLAGS", ("-O1", *building._FLAGS[1:]))
-    assert building.built(compiler) != made and calls(compiler) == 2
+    assert building.built(compiler) != library and calls(compiler) == 2
     assert not caplog.messages
 
 
-def test_only_the_user_may_enter_the_folder_of_libraries(compiler, tmp_path):
+def test_only_the_user_can_access_the_library_folder(compiler, tmp_path):
     folder = tmp_path / "cache" / "native"
     folder.mkdir(parents=True, mode=0o777)
     folder.chmod(0o777)
@@ -49,25 +49,25 @@ def test_only_the_user_may_enter_the_folder_of_libraries(compiler, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["planted", "a link", "another checksum"])
-def test_a_planted_or_damaged_library_is_built_anew_with_a_sentence(compiler, damage, tmp_path, caplog):
-    made = building.built(compiler)
-    kept = made.with_suffix(".sha256")
+def test_planted_or_damaged_library_is_rebuilt_with_a_warning(compiler, damage, tmp_path, caplog):
+    library = building.built(compiler)
+    checksum = library.with_suffix(".sha256")
     if damage == "planted":
-        made.write_bytes(b"something else")
+        library.write_bytes(b"something else")
     elif damage == "a link":
         elsewhere = tmp_path / "elsewhere"
-        made.rename(elsewhere)
-        made.symlink_to(elsewhere)
+        library.rename(elsewhere)
+        library.symlink_to(elsewhere)
     else:
-        kept.write_text("0" * 64)
+        checksum.write_text("0" * 64)
     with caplog.at_level(logging.WARNING):
-        assert building.built(compiler) == made
-    assert caplog.messages == [f"Compiled code in {made} does not match its checksum; rebuilding it."]
-    assert made.read_bytes() == b"library\n" and not made.is_symlink() and calls(compiler) == 2
-    assert building.built(compiler) == made and calls(compiler) == 2
+        assert building.built(compiler) == library
+    assert caplog.messages == [f"Compiled code in {library} does not match its checksum; rebuilding it."]
+    assert library.read_bytes() == b"library\n" and not library.is_symlink() and calls(compiler) == 2
+    assert building.built(compiler) == library and calls(compiler) == 2
 
 
-def test_a_folder_that_is_a_link_or_another_user_s_is_refused(compiler, tmp_path, monkeypatch):
+def test_folder_that_is_a_link_or_belongs_to_another_user_is_refused(compiler, tmp_path, monkeypatch):
     folder = tmp_path / "cache" / "native"
     folder.parent.mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -82,32 +82,32 @@ def test_a_folder_that_is_a_link_or_another_user_s_is_refused(compiler, tmp_path
     assert not list(folder.iterdir())
 
 
-def test_what_a_killed_compiler_left_is_removed(compiler, tmp_path):
+def test_files_of_a_killed_compiler_are_removed(compiler, tmp_path):
     folder = tmp_path / "cache" / "native"
     folder.mkdir(parents=True)
-    left = folder / ".0123456789abcdef.so.77.77"
-    left.mkdir()
-    (left / "0123456789abcdef.so").write_bytes(b"half a lib")
-    made = building.built(compiler)
-    assert sorted(path.name for path in folder.iterdir()) == sorted((made.name, f"{made.stem}.sha256"))
+    leftover = folder / ".0123456789abcdef.so.77.77"
+    leftover.mkdir()
+    (leftover / "0123456789abcdef.so").write_bytes(b"half a lib")
+    library = building.built(compiler)
+    assert sorted(path.name for path in folder.iterdir()) == sorted((library.name, f"{library.stem}.sha256"))
 
 
-def test_a_compiler_that_is_there_and_does_not_work_is_said(compiler, tmp_path, monkeypatch, caplog):
-    """Passes run slower then, which nobody would see."""
+def test_compiler_that_fails_is_reported(compiler, tmp_path, monkeypatch, caplog):
+    """Passes are slower without compiled code, which a user would not notice otherwise."""
     (tmp_path / "cache").write_text("")
     monkeypatch.delenv("JAKIRO_NATIVE", raising=False)
     monkeypatch.setattr(compiled, "compilers", lambda: iter([compiler]))
-    found, why = compiled._found_once.__wrapped__()
-    assert found is None and "a file stands where a folder is needed" in why
+    library, why = compiled._found_once.__wrapped__()
+    assert library is None and "a file stands where a folder is needed" in why
     assert caplog.messages == [f"Decoding without compiled code, about 40 % slower: {why}."]
 
 
 @pytest.mark.parametrize("half_written", [False, True])
-def test_of_two_that_start_together_one_builds(compiler, half_written):
-    """Threads here; that processes wait for one another too, says tests/test_progress.py."""
+def test_concurrent_starts_build_once(compiler, half_written):
+    """Uses threads; tests/test_progress.py tests processes that wait for each other."""
     if half_written:
         building.built(compiler).write_bytes(b"lib")
     Path(compiler[0]).write_text(COMPILER.replace("echo built", "sleep 0.3; echo built"))
     with ThreadPoolExecutor(2) as threads:
-        made = [each.result() for each in [threads.submit(building.built, compiler) for _ in range(2)]]
-    assert [path.read_text() for path in made] == ["library\n"] * 2 and calls(compiler) == 1 + half_written
+        libraries = [future.result() for future in [threads.submit(building.built, compiler) for _ in range(2)]]
+    assert [path.read_text() for path in libraries] == ["library\n"] * 2 and calls(compiler) == 1 + half_written

@@ -1,4 +1,4 @@
-"""Compiled functions: the numbers torch's own operations give, whatever the rows, slots and threads; or a reason."""
+"""Compiled functions: the results of torch operations for any rows, slots and threads, or a reason without them."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ PROMPT = 37
 
 @pytest.fixture
 def target_of(monkeypatch):
-    """Makes the same random target with compiled functions or without."""
+    """Return a function that makes the same random target with or without compiled functions."""
 
     def make(
         compiled: bool, half: bool = True, feature_layers: tuple[int, ...] = (), expect: bool | None = None, **config
@@ -59,8 +59,8 @@ def target_of(monkeypatch):
 
 
 @pytest.mark.parametrize(("rows", "inputs"), [(1, 90), (3, 90), (7, 50), (14, 64), (15, 90), (40, 90), (3, 9000)])
-def test_a_rounded_layer_is_as_near_as_its_rows_are_rounded(rows, inputs):
-    """Outputs and inputs that fill no panel and no vector; a row is computed alike however many run together."""
+def test_rounded_layer_is_as_accurate_as_its_rounding(rows, inputs):
+    """Covers sizes that are no multiple of a panel or vector; a row does not depend on the number of rows."""
     generator = torch.Generator().manual_seed(rows)
     weight = torch.randn((77, inputs), generator=generator) * torch.logspace(-2, 2, inputs)
     hidden, bias = torch.randn((rows, inputs), generator=generator) / torch.logspace(-2, 2, inputs), torch.randn(77)
@@ -69,16 +69,16 @@ def test_a_rounded_layer_is_as_near_as_its_rows_are_rounded(rows, inputs):
     assert layer.packed.dtype == torch.int8
     read = (hidden * factors).double()
     steps = read.abs().amax(1, keepdim=True) / min(32767, 2**31 // (127 * inputs))
-    kept = rounded.double() * scales.double()[:, None]
+    dequantized = rounded.double() * scales.double()[:, None]
     result = layer(hidden)
-    # Each number that is read is off by half a step at most
-    allowed = 0.505 * steps * kept.abs().sum(1) + 1e-5
-    assert ((result - (read @ kept.T + bias)).abs() <= allowed).all()
+    # Each input is rounded by at most half a step
+    allowed = 0.505 * steps * dequantized.abs().sum(1) + 1e-5
+    assert ((result - (read @ dequantized.T + bias)).abs() <= allowed).all()
     assert torch.equal(result, torch.cat([layer(row[None]) for row in hidden]))
 
 
 @pytest.mark.parametrize("inputs", [64, 530, 20_000])
-def test_sums_of_the_largest_numbers_stay_within_their_32_bits(inputs):
+def test_sums_of_the_largest_numbers_fit_into_32_bits(inputs):
     weight = torch.ones(40, inputs)
     for sign in (1, -1):
         result = CompiledInt8Linear(weight, None)(torch.full((2, inputs), sign * 3.0))
@@ -86,7 +86,7 @@ def test_sums_of_the_largest_numbers_stay_within_their_32_bits(inputs):
 
 
 def bushy_tree() -> DraftTree:
-    """Sixteen nodes: more rows than registers hold at once."""
+    """Return a tree of sixteen nodes, more rows than registers can hold."""
     return tree_of(range(40, 56), [-1, 0, 0, 1, 1, 2, 3, 3, 6, 6, 4, 5, 8, 9, 12, 12])
 
 
@@ -99,7 +99,7 @@ def scores(target: TargetModel, tree: DraftTree):
 @pytest.mark.parametrize("layers", [(), (1, 2)])
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("attention_bias", [False, True])
-def test_a_pass_gives_what_torchs_operations_give(half, attention_bias, layers, target_of):
+def test_compiled_pass_equals_torch_operations(half, attention_bias, layers, target_of):
     config = {"half": half, "attention_bias": attention_bias, "mlp_bias": attention_bias, "feature_layers": layers}
     tree = bushy_tree()
     compiled, cache = scores(target_of(True, **config), tree)
@@ -107,27 +107,27 @@ def test_a_pass_gives_what_torchs_operations_give(half, attention_bias, layers, 
     torch.testing.assert_close(compiled.logits, plain.logits, atol=2e-3, rtol=1e-4)
     torch.testing.assert_close(compiled.features, plain.features, atol=2e-3, rtol=1e-4)
     assert compiled.features.shape[1] == 72 * (1 + len(layers))
-    for layer, other in zip(cache.layers, plain_cache.layers, strict=True):
-        assert layer.length == other.length == PROMPT + 16
-        torch.testing.assert_close(layer.keys.double(), other.keys.double(), atol=2e-3, rtol=1e-4)
-        torch.testing.assert_close(layer.values.double(), other.values.double(), atol=2e-3, rtol=1e-4)
+    for layer, expected in zip(cache.layers, plain_cache.layers, strict=True):
+        assert layer.length == expected.length == PROMPT + 16
+        torch.testing.assert_close(layer.keys.double(), expected.keys.double(), atol=2e-3, rtol=1e-4)
+        torch.testing.assert_close(layer.values.double(), expected.values.double(), atol=2e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_every_path_of_a_tree_rounds_as_its_tokens_do_one_by_one(half, target_of):
+def test_every_path_of_a_tree_equals_its_tokens_one_by_one(half, target_of):
     target, tree = target_of(True, half), bushy_tree()
     together, cache = scores(target, tree)
     cache.keep(PROMPT, [])
     for path in ([0, 1, 3, 6, 8, 12, 15], [0, 2, 5, 11], [0, 1, 4, 10]):
         for node in path:
             committed = cache.length
-            alone = target.score(DraftTree.root_only(tree.token_ids[node : node + 1]), cache)
-            assert torch.equal(alone.logits[0], together.logits[node])
+            single = target.score(DraftTree.root_only(tree.token_ids[node : node + 1]), cache)
+            assert torch.equal(single.logits[0], together.logits[node])
             cache.keep(committed, [0])
         cache.keep(PROMPT, [])
 
 
-def test_gates_that_fill_no_panel_are_left_to_torch(target_of):
+def test_gates_without_full_panels_run_in_torch(target_of):
     target = target_of(True, expect=False, intermediate_size=90)
     assert not target.compiled and target.bit_identical
 
@@ -146,9 +146,9 @@ CHOICES = [
 
 @pytest.mark.parametrize("vocab_size", [9, 37, 4096, 5003])
 @pytest.mark.parametrize(
-    "sampling", CHOICES, ids=lambda each: f"{each.temperature} {each.top_p} {each.top_k} {each.min_p}"
+    "sampling", CHOICES, ids=lambda choice: f"{choice.temperature} {choice.top_p} {choice.top_k} {choice.min_p}"
 )
-def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, sampling, monkeypatch):
+def test_verification_and_noise_equal_torch_operations(vocab_size, sampling, monkeypatch):
     sampling, vocabulary = replace(sampling, seed=2**63 - 5), torch.arange(vocab_size)
     noise = KeyedNoise(sampling.seed)
     rows, generator = NoiseRows(noise, vocabulary).rows(7, 17), torch.Generator().manual_seed(vocab_size)
@@ -160,7 +160,7 @@ def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, sampl
         parents = [-1, *(int(torch.randint(node, (), generator=generator)) for node in range(1, nodes))]
         depths = tree_of(range(nodes), parents).depths
         choices = choose(logits, sampling, noise, depths + 7, rows, depths, vocab_size).token_ids.tolist()
-        # Siblings differ: the first of them is right, unless the dice say that none is
+        # Siblings are distinct: the first one is accepted, unless the random number rejects all of them
         right = {parent: int(torch.randint(1, nodes + 1, (), generator=generator)) for parent in parents}
         first = {parent: parents.index(parent) for parent in parents}
         tokens = [
@@ -168,17 +168,17 @@ def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, sampl
             for node, parent in enumerate(parents)
         ]
         tree = tree_of(tokens, parents)
-        asked = (tree, ancestor_mask(tree.parents, tree.max_depth), logits, sampling, noise, 6, rows, vocab_size)
-        found = verify(*asked)
+        arguments = (tree, ancestor_mask(tree.parents, tree.max_depth), logits, sampling, noise, 6, rows, vocab_size)
+        actual = verify(*arguments)
         with monkeypatch.context() as patch:
             patch.setattr("jakiro.ops.kernels.current", lambda: kernels.TORCH)
-            expected = verify(*asked)
+            expected = verify(*arguments)
         for name in ("choices", "on_path"):
-            assert torch.equal(getattr(found, name), getattr(expected, name)), name
-        assert (found.end, found.needs_full_sort) == (int(expected.end), bool(expected.needs_full_sort))
-        torch.testing.assert_close(found.margins, expected.margins, atol=1e-6, rtol=1e-6)
-        torch.testing.assert_close(found.target_probs, expected.target_probs, atol=1e-7, rtol=5e-6, equal_nan=True)
-        ends.add(int(depths[found.end]))
+            assert torch.equal(getattr(actual, name), getattr(expected, name)), name
+        assert (actual.end, actual.needs_full_sort) == (int(expected.end), bool(expected.needs_full_sort))
+        torch.testing.assert_close(actual.margins, expected.margins, atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(actual.target_probs, expected.target_probs, atol=1e-7, rtol=5e-6, equal_nan=True)
+        ends.add(int(depths[actual.end]))
     assert len(ends) > 2
 
 
@@ -194,10 +194,10 @@ def test_verification_and_noise_are_those_of_torchs_operations(vocab_size, sampl
     st.booleans(),
     st.integers(0, 2**32),
 )
-def test_a_filtered_choice_and_its_margin_are_those_of_torchs_operations_to_the_last_bit(
+def test_filtered_choice_and_margin_equal_torch_operations_bit_by_bit(
     vocab_size, temperature, top_p, top_k, min_p, spread, ties, masked, seed
 ):
-    """Also where many tokens tie, or a rule has left few of them."""
+    """Includes many ties, and masks that leave few tokens."""
     sampling, random = SamplingParams(temperature, top_p, top_k, seed, min_p=min_p), torch.Generator().manual_seed(seed)
     logits = torch.randn((4, vocab_size), generator=random) * spread
     logits = (2 * logits).round() / 2 if ties else logits
@@ -207,15 +207,15 @@ def test_a_filtered_choice_and_its_margin_are_those_of_torchs_operations_to_the_
     tree = tree_of([1, 2, 3, 4], [-1, 0, 0, 2])
     noise = KeyedNoise(seed)
     rows = NoiseRows(noise, torch.arange(vocab_size)).rows(10, 3)
-    found = verify(tree, ancestor_mask(tree.parents, 2), logits, sampling, noise, 9, rows)
+    actual = verify(tree, ancestor_mask(tree.parents, 2), logits, sampling, noise, 9, rows)
     expected = choose(logits, sampling, noise, tree.depths + 10, prefix_length=vocab_size)
-    assert torch.equal(found.choices, expected.token_ids)
-    assert torch.equal(found.margins, expected.margins)
+    assert torch.equal(actual.choices, expected.token_ids)
+    assert torch.equal(actual.margins, expected.margins)
 
 
 @pytest.mark.parametrize(("tokens", "width"), [(9, 9), (37, 8), (5003, 8), (5003, 64)])
 @pytest.mark.parametrize("noisy", [False, True])
-def test_the_best_tokens_and_their_chances_are_those_of_torchs_operations(tokens, width, noisy):
+def test_best_tokens_and_their_probabilities_equal_torch_operations(tokens, width, noisy):
     scores, noise = 3 * torch.randn(5, tokens), torch.randn(tokens) if noisy else None
     places, estimates, chances = best_tokens(scores, 0.8, noise, 1.3, width)
     ranked = scores * 0.8 + (1.3 * noise if noisy else 0)
@@ -226,7 +226,7 @@ def test_the_best_tokens_and_their_chances_are_those_of_torchs_operations(tokens
 
 @pytest.mark.parametrize(("experts", "rows", "tokens", "width"), [(2, 1, 333, 8), (2, 5, 5003, 8), (3, 2, 37, 37)])
 @pytest.mark.parametrize("noisy", [False, True])
-def test_the_best_of_a_mixture_are_the_best_of_its_rows(experts, rows, tokens, width, noisy):
+def test_best_of_a_mixture_are_the_best_of_its_rows(experts, rows, tokens, width, noisy):
     generator = torch.Generator().manual_seed(tokens)
     logits = 3 * torch.randn((experts, rows, tokens), generator=generator)
     log_weights = (0.1 * torch.randn((experts, rows), generator=generator)).log_softmax(0)
@@ -241,13 +241,13 @@ def test_the_best_of_a_mixture_are_the_best_of_its_rows(experts, rows, tokens, w
     assert torch.equal(proposers, mixed.proposers(offsets, places)) and len(proposers.unique()) > 1
 
 
-def test_among_equals_the_lower_place_comes_first():
+def test_lower_position_comes_first_among_equal_scores():
     places, _, _ = best_tokens(torch.tensor([[0.0, 2.0, 2.0, 1.0, 2.0, 1.0]]), 1.0, None, 1.0, 5)
     assert places.tolist() == [[1, 2, 4, 3, 5]]
 
 
 def reason(tmp_path, **environment) -> str:
-    """What a new process says."""
+    """Return whether a new process uses torch, and the reason."""
     code = "from jakiro.ops.kernels import TORCH, current, unavailable_reason as r; print(current() is TORCH, r())"
     names = {"JAKIRO_CACHE": str(tmp_path)} | environment
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | names)
@@ -256,22 +256,22 @@ def reason(tmp_path, **environment) -> str:
 
 
 def broken_compiler(folder: Path) -> Path:
-    """A `cc` that builds nothing."""
+    """Write a `cc` that fails."""
     broken = folder / "cc"
     broken.write_text("#!/bin/sh\necho 'no such option' >&2\nexit 1\n")
     broken.chmod(0o755)
     return broken
 
 
-def test_without_compiled_functions_there_is_a_reason(tmp_path):
+def test_reason_is_given_without_compiled_functions(tmp_path):
     assert reason(tmp_path, JAKIRO_NATIVE="0") == "True JAKIRO_NATIVE is 0"
     assert reason(tmp_path, PATH=str(tmp_path), CC="") == "True no C compiler was found; install gcc, or name one in CC"
     broken = broken_compiler(tmp_path)
     assert reason(tmp_path / "else", PATH=str(tmp_path), CC="") == f"True {broken} did not build it (no such option)"
 
 
-def test_a_compiler_that_takes_too_long_is_a_reason(monkeypatch):
-    """What it wrote until then comes as bytes, whatever was asked for."""
+def test_compiler_timeout_is_a_reason(monkeypatch):
+    """Output before the timeout is bytes, even in text mode."""
     late = subprocess.TimeoutExpired(["cc"], 120, stderr=b"still at work")
     monkeypatch.setattr(compiled_library, "built", Mock(side_effect=late))
     monkeypatch.setattr(compiled_library, "compilers", lambda: iter([["cc"]]))
@@ -280,26 +280,26 @@ def test_a_compiler_that_takes_too_long_is_a_reason(monkeypatch):
 
 @pytest.mark.rare
 @pytest.mark.anywhere
-def test_after_a_broken_compiler_another_one_takes_over_and_what_it_built_once_is_loaded_from_the_cache(tmp_path):
+def test_second_compiler_is_used_after_a_broken_one_and_its_library_is_cached(tmp_path):
     broken_compiler(tmp_path)
     compilers = {"PATH": f"{tmp_path}:/bin:/usr/bin", "CC": ""}
     assert reason(tmp_path, **compilers) == "False None"
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()}
-    assert sorted(path.suffix for path in kept) == [".sha256", ".so"]
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()}
+    assert sorted(path.suffix for path in files) == [".sha256", ".so"]
     assert reason(tmp_path, **compilers) == "False None"
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()} == kept
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()} == files
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_numbers_of_another_dtype_are_refused_instead_of_read_as_float32(dtype):
+def test_inputs_of_another_dtype_are_refused(dtype):
     weight = torch.randn(40, 24)
     for layer in (NativeLinear(weight, None), CompiledInt8Linear(weight, None)):
         with pytest.raises(ValueError, match=f"multiply float32; these numbers are {dtype}"):
             layer(torch.randn(2, 24).to(dtype))
 
 
-def test_the_sum_of_weights_does_not_depend_on_where_keys_stand():
-    """Visible keys in other slots, with hidden ones between them."""
+def test_sum_of_weights_does_not_depend_on_the_slots_of_keys():
+    """Put visible keys into other slots, with hidden keys between them."""
     generator, slots, keys = torch.Generator().manual_seed(7), 640, 211
     seen = 3 * torch.randn(keys, generator=generator)
     exact = (seen.double() - seen.double().max()).exp().sum()
@@ -311,7 +311,7 @@ def test_the_sum_of_weights_does_not_depend_on_where_keys_stand():
         weights.append(scores[places])
         assert scores.count_nonzero() == keys
     assert len(sums) == 1 and sums.pop() == pytest.approx(float(exact), rel=1e-7)
-    assert all(torch.equal(each, weights[0]) for each in weights)
+    assert all(torch.equal(row, weights[0]) for row in weights)
 
 
 OUT_OF_MEMORY = """
@@ -330,7 +330,7 @@ except RuntimeError as error:
 """
 
 
-def test_where_memory_runs_out_there_is_an_error_and_the_process_goes_on():
+def test_out_of_memory_is_an_error_and_the_process_continues():
     run = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert is_out_of_memory(RuntimeError(run.stdout)), run.stdout

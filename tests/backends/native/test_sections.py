@@ -1,4 +1,4 @@
-"""Threads: those that lose their core in the middle of a pass, and another number of them, change no number."""
+"""Threads: numbers do not change if a thread loses its core during a pass or if the number of threads changes."""
 
 import ctypes
 import itertools
@@ -41,24 +41,24 @@ print(json.dumps({
 """
 
 
-def compiled(source: str, result: Path, *further: str) -> Path:
-    """A shared library of a C file that lies beside this one."""
-    command = [*next(iter(compilers())), "-shared", "-fPIC", str(Path(__file__).with_name(source)), *further]
+def compile_library(source: str, result: Path, *options: str) -> Path:
+    """Compile a C file of this folder into a shared library."""
+    command = [*next(iter(compilers())), "-shared", "-fPIC", str(Path(__file__).with_name(source)), *options]
     subprocess.run([*command, "-o", str(result)], check=True)
     return result
 
 
 @pytest.mark.parametrize("threads", [2, 3, 7])
-def test_a_chunk_whose_thread_does_not_come_back_is_computed_by_another(threads, tmp_path):
+def test_chunk_of_a_stopped_thread_is_computed_by_another(threads, tmp_path):
     sources = building._FOLDER
     both = [str(sources / name) for name in ("sections.c", "threads.c")]
-    late = ctypes.CDLL(str(compiled("late_chunks.c", tmp_path / "late.so", f"-I{sources}", *both)))
+    late = ctypes.CDLL(str(compile_library("late_chunks.c", tmp_path / "late.so", f"-I{sources}", *both)))
     give_threads(late)
     assert late.published_chunks(threads) == 25
 
 
 def answers(preloaded: Path | None) -> dict:
-    """What `ANSWERS` prints: numbers of all steps, and how often a thread was late."""
+    """Return the output of `ANSWERS`: numbers of all steps, and how often a thread was late."""
     environment = os.environ | ({"LD_PRELOAD": str(preloaded)} if preloaded else {})
     command = [sys.executable, "-c", ANSWERS]
     run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=600)
@@ -66,17 +66,17 @@ def answers(preloaded: Path | None) -> dict:
 
 
 def test_late_threads_change_no_number(tmp_path):
-    late = compiled("late_threads.c", tmp_path / "late.so", "-ldl")
+    late = compile_library("late_threads.c", tmp_path / "late.so", "-ldl")
     in_time, too_late = answers(None), answers(late)
     assert in_time["late"] is None and too_late["late"] > 100
     assert too_late["of the target"] == in_time["of the target"]
-    # Torch's softmax differs in the last bits from run to run, by where its numbers lie
+    # torch's softmax varies in the last bits between runs, with the addresses of its inputs
     assert too_late["of the head"] == pytest.approx(in_time["of the head"], rel=1e-5)
 
 
 @pytest.mark.parametrize("method", ["autoregressive", "jakiro"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_texts_do_not_depend_on_threads_that_change_from_step_to_step(method, temperature, monkeypatch):
+def test_texts_do_not_depend_on_the_number_of_threads_in_each_step(method, temperature, monkeypatch):
     monkeypatch.setattr("jakiro.backends.native.library.usable_threads", lambda wanted: wanted)
     generator, before = tiny_generator(), torch.get_num_threads()
     assert generator.status["compiled"]

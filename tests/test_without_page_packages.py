@@ -1,4 +1,4 @@
-"""A machine with a GPU often has torch, transformers and little else: what runs there needs nothing of the page's."""
+"""Tests of a machine that has torch and transformers, but not the packages of the page."""
 
 import os
 import re
@@ -23,19 +23,19 @@ sys.meta_path.insert(0, Missing())
 
 
 def run(tmp_path, *command):
-    """A command where these packages are missing."""
+    """Run a command with these packages missing."""
     (tmp_path / "sitecustomize.py").write_text(BLOCK, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     return subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.rare
-def test_the_engine_s_tests_are_collected_without_the_page_s_packages(tmp_path):
+def test_engine_tests_are_collected_without_page_packages(tmp_path):
     (folders,) = re.findall(r"^ENGINE_TESTS := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     done = run(tmp_path, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", *folders.split())
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_measurements_of_a_gpu_run_without_the_page_s_packages(tmp_path):
+def test_gpu_measurements_run_without_page_packages(tmp_path):
     done = run(tmp_path, "-m", "tests.gpu.work", "environment")
     assert done.returncode == 0 and "torch" in done.stdout, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""Parity with figures of the official algorithm (tests/data/README.md): trees, masks, depths over three rounds."""
+"""Comparison with figures of the official algorithm (tests/data/README.md): trees, masks and depths of three rounds."""
 
 import json
 from pathlib import Path
@@ -19,17 +19,17 @@ CASES = json.loads((DATA / "cases.json").read_text())
 
 
 def paths(token_ids: list[int], mask: torch.Tensor, depths: list[int]) -> set[tuple[int, ...]]:
-    """The tokens from the root to each node, read off the ancestor mask."""
-    found = set()
+    """Return the tokens from the root to each node, read from the ancestor mask."""
+    result = set()
     for row in mask:
         ancestors = sorted(row.nonzero().flatten().tolist(), key=lambda node: depths[node])
         assert [depths[node] for node in ancestors] == list(range(len(ancestors)))
-        found.add(tuple(token_ids[node] for node in ancestors))
-    return found
+        result.add(tuple(token_ids[node] for node in ancestors))
+    return result
 
 
 def assert_grows_the_official_trees(head: LayerHead, case: dict) -> None:
-    """Those of the published two-expert code."""
+    """Check that a head grows the trees of the published two-expert code."""
     golden = load_file(DATA / f"case{case['case']}_golden.safetensors")
     config = TreeConfig(width=case["top_k"], depth=case["depth"] + 1, nodes=case["total_tokens"])
     assert_grows(HeadDrafter(head), golden, config, case["rounds"])
@@ -38,18 +38,18 @@ def assert_grows_the_official_trees(head: LayerHead, case: dict) -> None:
 def assert_grows(
     drafter: HeadDrafter, golden: dict, config: TreeConfig, rounds: int, read=lambda states: states
 ) -> None:
-    """Tokens, depths, masks and leaves of all rounds; `read` makes a target's features of the published states."""
-    session, known = None, 0
+    """Check tokens, depths, masks and leaves of all rounds; `read` turns published states into features."""
+    session, num_read = None, 0
     for number in range(rounds):
-        expected = {name.removeprefix(f"r{number}."): each for name, each in golden.items()}
+        expected = {name.removeprefix(f"r{number}."): tensor for name, tensor in golden.items()}
         features, ids = read(expected["hidden_states"][0]), expected["input_ids"].flatten()
         if session is None:
             session = drafter.start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
         else:
-            session.observe(committed(ids[known + 1 :], features))
-        known += features.shape[0]
+            session.observe(committed(ids[num_read + 1 :], features))
+        num_read += features.shape[0]
         tree = session.propose(TreeLimits(config)).tree
-        assert session.cache.length == known == ids.shape[0] - 1
+        assert session.cache.length == num_read == ids.shape[0] - 1
         tokens, depths = (expected[name].flatten().tolist() for name in ("draft_tokens", "tree_position_ids"))
         assert int(tree.token_ids[0]) == tokens[0] and sorted(tree.depths.tolist()) == sorted(depths)
         ours = paths(tree.token_ids.tolist(), ancestor_mask(tree.parents, tree.max_depth), tree.depths.tolist())
@@ -63,6 +63,6 @@ def assert_gives_the_official_features(head: LayerHead) -> None:
     with torch.no_grad():
         output = head(head.embed(golden["input_ids"]), golden["hidden_states"], torch.arange(9)[None])
     stronger = output.router_weights.argmax(-1)[None, ..., None].expand(1, -1, -1, 64)
-    for place, expert in enumerate((stronger, 1 - stronger)):
+    for index, expert in enumerate((stronger, 1 - stronger)):
         features = output.features.gather(0, expert)[0]
-        torch.testing.assert_close(features, golden["expert_features"][place], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(features, golden["expert_features"][index], atol=1e-5, rtol=1e-5)

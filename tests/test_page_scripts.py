@@ -1,7 +1,4 @@
-"""No script or style that the page forgets.
-
-Which folder may import which, and that packages say what they hold, linters check, see pyproject.toml.
-"""
+"""The page includes every script and style sheet once."""
 
 from pathlib import Path
 
@@ -13,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.anywhere
-def test_the_page_joins_every_script_and_style_once():
+def test_page_includes_every_script_and_style_once():
     joined = web.head() + lesson.head() + benchmark.head() + benchmark.script()
     folder = ROOT / "assets" / "web"
     styles = {path: web.tight([path.relative_to(folder)]) for path in folder.rglob("*.css")}
