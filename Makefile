@@ -2,7 +2,7 @@
 
 VENV ?= .venv
 DEVICE ?=
-# One test at a time more than there are processors, for many wait: for a browser, for another process
+# One job more than processors, up to four: many tests wait for a browser or another process
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 ARGS ?=
 TORCH := torch==2.13.0
@@ -10,32 +10,34 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test test-all test-with lint bench bench-gpu figures recordings handouts format clean bench-recorded mutants
+.PHONY: help demo test test-all test-with lint bench bench-gpu figures recordings handouts handout-students site format clean bench-recorded mutants
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
-	@echo "make test               install, lint, pytest          (DEVICE=cuda: the exact suite on a GPU; JOBS=1: one test at a time)"
-	@echo "make test-all           the same, with the tests that are slow and catch what seldom breaks"
-	@echo "make test-with          the engine's tests in an environment of yours (PYTHON_ENV=FOLDER)"
-	@echo "make mutants            plant known faults, one after another: the tests must notice each (some minutes)"
-	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
-	@echo "make bench-gpu          test and measure a GPU, one item after another; the results are in runs/gpu/all/summary.md"
-	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
-	@echo "make figures            measure all that README's tables show and write them, on a quiet machine"
-	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
-	@echo "make handouts           the shipped recordings as pages of one file each, into runs/handouts"
-	@echo "make format             let ruff format the code"
+	@echo "make test               install, lint, pytest          (DEVICE=cuda: tests of exact decoding on a GPU; JOBS=1: no parallel tests)"
+	@echo "make test-all           the same with slow tests, which rarely fail"
+	@echo "make test-with          the library's tests in another environment (PYTHON_ENV=FOLDER)"
+	@echo "make mutants            plant known faults, one after another; a test must fail for each (some minutes)"
+	@echo "make bench              measure this machine           (ARGS=\"--limit 10 --temperatures 0\")"
+	@echo "make bench-gpu          test and measure a GPU; the results are in runs/gpu/all/summary.md"
+	@echo "make bench-recorded     measure the results that the tab Benchmark shows first, on a quiet machine"
+	@echo "make figures            measure and write the tables of README and docs, on a quiet machine"
+	@echo "make recordings         make the shipped recordings again, on a quiet machine"
+	@echo "make handouts           write the shipped recordings as single-file pages into runs/handouts"
+	@echo "make handout-students   write the exercise sheet without solutions into runs/jakiro-exercises.zip"
+	@echo "make site               write a static site of lesson, recordings and benchmark into runs/site"
+	@echo "make format             format the code with ruff"
 
 demo: $(VENV)/.requirements
 	$(RUN) app.py $(ARGS)
 
-# Tests start many processes, and each would compile what it imports
+# Tests start many processes; without cached bytecode each would compile its imports
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST = $(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 
-# Tests run side by side, and threads that spin at barriers would hold up the neighbours; more than one thread is what
-# make test-all has, and what tests of threads set themselves
+# Tests run in parallel, so threads that spin at barriers would slow down other tests. Tests of threads set their own
+# number, and make test-all uses the default
 test test-all: export OMP_WAIT_POLICY ?= PASSIVE
 test: export OMP_NUM_THREADS ?= 1
 test: lint
@@ -44,7 +46,7 @@ test: lint
 test-all: lint
 	$(PYTEST) $(ARGS)
 
-# The tests of the engine in another environment, such as one with an older torch and without the page's packages
+# Tests of the library in another environment, such as one with an older torch and without the page's packages
 test-with:
 	@test -x "$(PYTHON_ENV)/bin/python" || { echo "Name an environment: make test-with PYTHON_ENV=FOLDER"; exit 1; }
 	OMP_NUM_THREADS=1 $(PYTHON_ENV)/bin/python -m pytest -m "not rare" $(ENGINE_TESTS) $(ARGS)
@@ -55,7 +57,10 @@ lint: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache --no-logo
+	@if [ -x node_modules/.bin/prettier ]; then npm run --silent check; \
+	else echo "Skipped: format of JavaScript and CSS, and whether assets/bundle is up to date (needs Node; run npm install)"; fi
 	$(RUN) -m tests.check_structure
+	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 mutants: $(VENV)/.requirements-dev
 	$(RUN) -m tests.mutants $(ARGS)
@@ -63,7 +68,7 @@ mutants: $(VENV)/.requirements-dev
 bench: $(VENV)/.requirements-dev
 	$(RUN) -m jakiro bench $(ARGS)
 
-# The calls of tests/gpu/README.md one after the other, with the packages of this environment
+# All calls of tests/gpu/README.md, with the packages of this environment
 bench-gpu: $(VENV)/.requirements-dev
 	$(RUN) -m tests.gpu all $(ARGS)
 
@@ -100,6 +105,12 @@ recordings: $(VENV)/.requirements
 handouts: $(VENV)/.requirements
 	$(RUN) -m app.tools.replay $(ARGS)
 
+handout-students: $(VENV)/.requirements
+	$(RUN) -m app.tools.students $(ARGS)
+
+site: $(VENV)/.requirements
+	$(RUN) -m app.tools.site $(ARGS)
+
 format: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
@@ -107,17 +118,17 @@ format: $(VENV)/.requirements-dev
 clean:
 	rm -rf $(VENV)
 
-# Stamps: each names what the environment holds, so that a second make is quick.
+# Stamp files record the installed packages, so that a second make is quick
 $(VENV)/.torch:
-	@test -n "$(PYTHON)" || { echo "Jakiro needs Python 3.11 or newer; none was found. Try: make PYTHON=/path/to/python"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Jakiro needs Python 3.11 or newer; no such version was found. Try: make PYTHON=/path/to/python"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Jakiro needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version 2>&1`."; exit 1; }
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV) \
-		|| { rm -rf $(VENV); echo "Python could not make $(VENV); on Debian and Ubuntu install python3-venv."; exit 1; }
+		|| { rm -rf $(VENV); echo "Python could not create $(VENV); on Debian and Ubuntu install python3-venv."; exit 1; }
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH)
 	@touch $@
 
-# The pins without a Space's torch
+# The pins of requirements.txt without its torch, which is the one for Spaces
 $(VENV)/pins.txt: requirements.txt $(VENV)/.torch
 	@grep -v '^torch==' requirements.txt > $@
 

@@ -29,6 +29,7 @@ with errors_as_one_sentence():
 with importing():
     from app.devices.choose import device_for
     from app.page import build as page
+    from app.page.offered import Appearance
     from app.page.picker import PREFERRED_TARGET
     from app.serving.limits import Limits
     from app.serving.server import read_logins
@@ -63,6 +64,17 @@ def main(
         int | None,
         option("Port to listen on (GRADIO_SERVER_PORT, else a free one from 7860).", min=1, max=65535),
     ] = None,
+    store_chats: Annotated[
+        bool,
+        option(
+            "Browsers keep chats on disk; --no-store-chats for shared computers.",
+            "--store-chats/--no-store-chats",
+            envvar="JAKIRO_STORE_CHATS",
+        ),
+    ] = True,
+    title: Annotated[str | None, option("Name of the page.")] = None,
+    questions: Annotated[Path | None, option("File of example questions, one a line.")] = None,
+    theme: Annotated[Path | None, option("Style sheet that is loaded after the page's own.")] = None,
     share: Annotated[bool, option("Also open a public Gradio link.", "--share")] = False,
     auth: Annotated[
         str | None, option("Ask for a login, NAME:PASSWORD, or name a file of them.", envvar="JAKIRO_AUTH")
@@ -96,6 +108,8 @@ def main(
             numerics=options.numerics,
             methods=METHODS.with_further(methods),
             preferred=None if fixed or any(pair) else PREFERRED_TARGET,
+            store_chats=store_chats,
+            appearance=Appearance.read(title, questions, theme),
         )
         page.launch(blocks, host, port, share, logins=logins, keys=keys)
     except (OSError, ValueError) as error:

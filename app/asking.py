@@ -1,4 +1,4 @@
-"""What a visitor asked for: raw form values checked at the door and turned into the library's own settings."""
+"""Requests of visitors: raw form values, checked and converted to the library's settings."""
 
 import json
 from collections.abc import Callable
@@ -22,18 +22,18 @@ _LONGEST_ARGUMENTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One checked request: the conversation, how tokens are chosen and trees grown, which methods run, how exactly.
+    """A checked request: conversation, sampling, trees, methods and numerics.
 
     Attributes:
         methods: names or aliases of drafting methods.
-        numerics: "exact" or "fast"; None takes what the model was loaded with.
-        max_prompt_tokens: what this server reads at most; None leaves it to the model.
-        raw: the one message is a text to continue, without the chat template.
-        template_arguments: of the model's chat template; None for none.
+        numerics: "exact" or "fast"; None for the numerics that the model was loaded with.
+        max_prompt_tokens: the server's limit; None for the model's own.
+        raw: the only message is a text to continue, without the chat template.
+        template_arguments: arguments of the chat template; None for none.
         prediction: the text that the client expects; empty for none.
         echo: report the prompt, with log probabilities if `params.logprobs` is not None.
         generates: False if only the prompt is scored.
-        answer_prefix_ids, forced: the beginning of the answers, and places in it; see `JakiroGenerator.stream`.
+        answer_prefix_ids, forced: beginning of the answer and chosen places in it; see `JakiroGenerator.stream`.
     """
 
     messages: tuple[dict, ...]
@@ -52,7 +52,7 @@ class Asking:
 
     @property
     def num_answers(self) -> int:
-        """How many answers it counts as: one for each method that drafts, and one for plain decoding alone."""
+        """Number of answers that count against the limits: one per drafting method, or one for plain decoding."""
         return max(1, sum(name not in (PLAIN.name, *PLAIN.aliases) for name in self.methods))
 
 
@@ -61,17 +61,17 @@ def read_asking(
     template_arguments=None, answer_as=words.FREE_TEXT, answer_form="", logit_bias="", suppress_tokens="",
     answer_prefix=None, known: Methods = METHODS, **sampled,
 ) -> Asking:  # fmt: skip
-    """Checks raw form values.
+    """Check raw form values and return the request.
 
     Args:
-        answer_as, answer_form: the kind of a grammar and its source, a choice's texts a line each.
-        answer_prefix: the ids of an answer's beginning, and the places whose tokens the visitor chose, as two lists.
-        logit_bias, suppress_tokens: comma lists of ID=BIAS and of ids, or what `SamplingParams` takes.
-        known: the drafting methods that there are.
-        sampled: further fields of `SamplingParams`.
+        answer_as, answer_form: kind and source of a grammar; the texts of a choice are one per line.
+        answer_prefix: two lists: token ids of the answer's beginning, and places whose tokens the visitor chose.
+        logit_bias, suppress_tokens: comma-separated ID=BIAS pairs and ids, or the values of `SamplingParams`.
+        known: available drafting methods.
+        sampled: other fields of `SamplingParams`.
 
     Raises:
-        ValueError: one clear sentence about the first value that does not fit.
+        ValueError: a value is invalid; the message names the first one.
     """
     messages = read_messages(question, system_prompt, history)
     params = read_params(
@@ -88,7 +88,7 @@ def read_asking(
     methods += [read_method(name, known) for name in further]
     lanes = tuple(dict.fromkeys(methods))
     if len(lanes) > MOST_LANES:
-        raise ValueError(words.TOO_MANY_LANES.format(most=MOST_LANES, came=len(lanes)))
+        raise ValueError(words.TOO_MANY_LANES.format(most=MOST_LANES, value=len(lanes)))
     told = read_template_arguments(template_arguments)
     given, forced = _read_prefix(answer_prefix)
     return Asking(
@@ -98,39 +98,39 @@ def read_asking(
 
 
 def _read_prefix(given) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids and places, on which the engine has the last word."""
+    """Return the token ids and the chosen places; the engine checks their values."""
     lists = given or [[], []]
     if not isinstance(lists, list) or len(lists) != 2 or not all(isinstance(each, list) for each in lists):
-        raise ValueError(words.ANSWER_PREFIX_NOT_READ.format(came=shortened(given)))
+        raise ValueError(words.ANSWER_PREFIX_NOT_READ.format(value=shortened(given)))
     return tuple(lists[0]), tuple(lists[1])
 
 
 def read_params(length, **sampled) -> SamplingParams:
-    """How many tokens, and how they are chosen; whole numbers may come as floats.
+    """Return the sampling parameters; integers may be sent as floats.
 
     Raises:
-        ValueError: the library's own sentence about the first value that does not fit.
+        ValueError: a value is invalid.
     """
     numbers = {name: whole(sampled[name]) for name in _WHOLE_NUMBERS & sampled.keys()}
     return SamplingParams(**sampled | numbers, max_new_tokens=whole(length))
 
 
 def _listed(given, read: Callable[[str], object]) -> object:
-    """What a field lists; nothing where it is empty, and what is no text is left for the settings to check."""
+    """Return the values listed in a text field; other types are returned for the settings to check."""
     if isinstance(given, str):
         return read(given) if given.strip() else ()
     return () if given is None else given
 
 
 def read_grammar(kind, source) -> Grammar | None:
-    """The form that an answer keeps to; None for free text.
+    """Return the grammar of the answer; None for free text.
 
     Raises:
-        ValueError: one sentence on what is wrong with it.
+        ValueError: the kind is unknown or the source is invalid.
     """
     kinds = [value for _, value in words.ANSWER_FORMS]
     if kind not in kinds:
-        raise ValueError(words.ANSWER_FORM_UNKNOWN.format(known=", ".join(kinds), came=shortened(kind)))
+        raise ValueError(words.ANSWER_FORM_UNKNOWN.format(known=", ".join(kinds), value=shortened(kind)))
     if kind == words.FREE_TEXT:
         return None
     text = source or ""
@@ -142,19 +142,19 @@ def read_grammar(kind, source) -> Grammar | None:
 
 
 def read_template_arguments(given) -> dict | None:
-    """Arguments of a chat template, from a mapping or its JSON; the template itself has the last word.
+    """Return the arguments of a chat template, from a mapping or its JSON; the template checks their names.
 
     Raises:
-        ValueError: it is no such thing, or larger than switches are.
+        ValueError: the value is not a mapping, or it is too large.
     """
     told = read_arguments(given) if isinstance(given, str | None) else given
     if not isinstance(told, dict | None) or len(json.dumps(told)) > _LONGEST_ARGUMENTS:
-        raise ValueError(words.TEMPLATE_ARGUMENTS_NOT_READ.format(most=_LONGEST_ARGUMENTS, came=shortened(given)))
+        raise ValueError(words.TEMPLATE_ARGUMENTS_NOT_READ.format(most=_LONGEST_ARGUMENTS, value=shortened(given)))
     return told or None
 
 
 def read_method(name, known: Methods = METHODS) -> str:
-    """The method's own name.
+    """Return a method's name for its name or alias.
 
     Raises:
         ValueError: no method has this name or alias.
@@ -162,21 +162,22 @@ def read_method(name, known: Methods = METHODS) -> str:
     try:
         return known.named(name if isinstance(name, str) else "").name
     except ValueError:
-        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=shortened(name))) from None
+        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), value=shortened(name))) from None
 
 
 def _read_numerics(numerics) -> str:
-    names = {words.EXACT: "exact", words.FAST: "fast"}
-    if not isinstance(numerics, str) or numerics not in names:
-        raise ValueError(words.NUMERICS_UNKNOWN.format(came=shortened(numerics)))
-    return names[numerics]
+    # Links of release 0.10 have the labels
+    value = numerics.lower() if isinstance(numerics, str) else numerics
+    if value not in (words.EXACT, words.FAST):
+        raise ValueError(words.NUMERICS_UNKNOWN.format(value=shortened(numerics)))
+    return value
 
 
 def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
-    """The conversation, system prompt first and question last.
+    """Return the conversation: system prompt, earlier turns, question.
 
     Raises:
-        ValueError: one clear sentence about the first value that is no text, or no message.
+        ValueError: a value is not a text or not a message, or the question is empty.
     """
     if isinstance(question, str | None) and not (question or "").strip():
         raise ValueError(words.EMPTY_QUESTION)
@@ -188,23 +189,23 @@ def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
 
 
 def chat_counts(messages: tuple[dict, ...]) -> str:
-    """Added to the sentence on a prompt that is too long: earlier turns are counted with the question."""
+    """Return the addition to the error for a prompt that is too long, if it has earlier turns."""
     return words.CHAT_COUNTS if any(message["role"] == "assistant" for message in messages) else ""
 
 
 def _read_tree(tree, candidates, levels) -> TreeConfig:
-    """Candidates and levels count only for a fixed tree; automatic ones have the library's own limits."""
-    if tree == words.AUTOMATIC:
+    """Return the tree settings; candidates and levels are used only for a fixed tree."""
+    if isinstance(tree, str) and tree.lower() == words.AUTOMATIC:
         return config.AUTOMATIC_TREE
     for value, most, sentence in (
         (candidates, config.MOST_NODES - 1, words.CANDIDATES_RANGE),
         (levels, config.MOST_DEPTH, words.LEVELS_RANGE),
     ):
         if not is_count(value, 1) or value > most:
-            raise ValueError(sentence.format(most=most, came=shortened(value)))
+            raise ValueError(sentence.format(most=most, value=shortened(value)))
     return TreeConfig(nodes=candidates + 1, depth=levels, policy="fixed")
 
 
 def whole(value):
-    """Forms and JSON hold floats; whole ones become integers, everything else is left for the settings to refuse."""
+    """Convert a float with an integer value to int; other values are returned for the settings to reject."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,4 +1,4 @@
-"""Proxies that the environment names: one's own machine is never asked through them; an unusable one is a sentence.
+"""Proxies from the environment: bypassed for this machine, and invalid ones reported in one sentence.
 
 httpx, which Gradio and the Hub's client use, reads the same variables. Imports no torch.
 """
@@ -14,17 +14,17 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 def ask_directly(*hosts: str) -> None:
     """Adds this machine's own names, and these hosts, to `NO_PROXY`, where the environment names a proxy."""
     proxies = getproxies_environment()
-    # What both spellings of NO_PROXY say, of which the small one wins; httpx takes no brackets
+    # Both spellings of NO_PROXY; lower case has priority. httpx accepts no brackets
     listed = [host.strip(" []") for host in proxies.pop("no", "").split(",") if host.strip()]
     if proxies and "*" not in listed:
         os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*listed, *_LOOPBACK, *hosts]))
 
 
 def check_proxies() -> None:
-    """Calls `ask_directly`, and makes a client as httpx would.
+    """Call `ask_directly` and create a client in the same way as httpx.
 
     Raises:
-        ValueError: it cannot be made; the variables that may say why are named, without their values, which hold
+        ValueError: the client cannot be created. The message names the variables without their values, which contain
             passwords.
     """
     import httpx

@@ -1,11 +1,11 @@
-"""Proposes what stood eight tokens before."""
+"""A drafting method that repeats the last eight tokens."""
 
 from jakiro.drafters.base import Drafter, Method, Needs, Proposer
 from jakiro.drafters.merged import ChainSession
 
 
 class EchoDrafter(Drafter):
-    proposers = (Proposer("echo", "Echo", "What stood eight tokens before."),)
+    proposers = (Proposer("echo", "Echo", "The tokens of the last eight positions."),)
     chains = True
 
     def start(self, prompt, sampling, noise):
@@ -18,8 +18,8 @@ class EchoSession(ChainSession):
         self.token_ids = list(prompt.token_ids)
 
     def chain(self):
-        found = self.token_ids[-8:]
-        return found, [-1.0] * len(found)  # the log of each one's chance
+        token_ids = self.token_ids[-8:]
+        return token_ids, [-1.0] * len(token_ids)  # estimated log probability of each token
 
     def observe(self, committed):
         super().observe(committed)
@@ -32,7 +32,7 @@ class EchoSession(ChainSession):
 ECHO = Method(
     name="echo",
     title="Echo",
-    sentence="Repeats what stood eight tokens before.",
+    sentence="Repeats the last eight tokens.",
     paper=None,
     proposers=EchoDrafter.proposers,
     needs=Needs(),

@@ -1,4 +1,4 @@
-"""A kind of draft head and its method: one matrix for each level reads the target's last feature."""
+"""A kind of draft head and its method: one matrix per level reads the target's last feature."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -32,31 +32,31 @@ class StraightHead(FeatureHead):
         return len(self.maps)
 
     def forward(self, features):
-        return torch.stack([each(features) for each in self.maps])
+        return torch.stack([matrix(features) for matrix in self.maps])
 
 
 def levels(head, ids, features):
-    for number, found in enumerate(head(features)):
-        yield later(found, number)
+    for number, output in enumerate(head(features)):
+        yield later(output, number)
 
 
 @torch.no_grad()
 def start(head, texts, seed):
     last = head.levels
     rows = torch.cat([features[:-last] for _, features in texts])
-    for number, each in enumerate(head.maps, start=1):
-        fit(each, rows, torch.cat([features[number : len(features) - last + number] for _, features in texts]))
+    for number, matrix in enumerate(head.maps, start=1):
+        fit(matrix, rows, torch.cat([features[number : len(features) - last + number] for _, features in texts]))
 
 
 STRAIGHT = HeadKind(config=StraightConfig, network=StraightHead, levels=levels, start=start)
-PROPOSERS = row_proposers("map", "Matrix", "Guesses token {number} after the last one.", StraightConfig.num_levels)
+PROPOSERS = row_proposers("map", "Matrix", "Predicts token {number} after the last one.", StraightConfig.num_levels)
 METHODS = [
     head_method(
         partial(HeadDrafter, grower=ProductGrower, proposers=PROPOSERS, has_evidence=False),
         Needs(head=(STRAIGHT.name,)),
         name="straight",
         title="Straight",
-        sentence="One matrix for each level guesses all following tokens at once.",
+        sentence="One matrix per level predicts all following tokens at once.",
         paper=None,
         proposers=PROPOSERS,
         kind=STRAIGHT,

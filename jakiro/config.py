@@ -7,9 +7,9 @@ option once, with `setting`.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 POLICIES = ("auto", "fixed")
 # "exact": plain and tree passes are batch-invariant
@@ -22,7 +22,7 @@ MOST_STOPS, LONGEST_STOP = 8, 64
 MOST_LOGPROBS = 20
 # Number of alternatives recorded for a chosen token
 ALTERNATIVES = 5
-# Larger values have no further effect
+# Larger values have no additional effect
 MOST_BIAS, MOST_PENALTY, MOST_REPETITION = 100, 2, 10
 MOST_TOKENS_NAMED, MOST_CHOICES, LONGEST_GRAMMAR = 1024, 256, 100_000
 
@@ -55,7 +55,7 @@ def setting(
     read: Callable[[str], object] | None = None,
     words: tuple[str, ...] = (),
     variable: bool = False,
-):
+) -> Any:
     """Return a config field with its help text, for readers and for a command's `--help`.
 
     Args:
@@ -67,8 +67,8 @@ def setting(
         words: allowed in a comma list of numbers.
         variable: whether JAKIRO_ and the field's name in capitals is an environment variable for it.
     """
-    about = {"about": about, "names": names, "argument": argument, "several": argument or repeated}
-    return field(default=default, metadata=about | {"read": read, "words": words, "variable": variable})
+    metadata = {"about": about, "names": names, "argument": argument, "several": argument or repeated}
+    return field(default=default, metadata=metadata | {"read": read, "words": words, "variable": variable})
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -82,14 +82,14 @@ def is_number(value: object) -> bool:
     return is_count(value, -math.inf) or (isinstance(value, float) and math.isfinite(value))
 
 
-def is_count(value: object, least: int) -> bool:
+def is_count(value: object, least: float) -> bool:
     """Return whether the value is a whole number, `least` or more; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _require_valid(is_valid: bool, expectation: str, value: object) -> None:
     """Raise ValueError with the expectation and the value unless the value is valid."""
-    require(is_valid, f"{expectation}; you gave {shortened(value)}.")
+    require(is_valid, f"{expectation}; got {shortened(value)}.")
 
 
 def _quoted(value: object) -> str:
@@ -110,7 +110,7 @@ def bias_of(text: str) -> tuple[int, float]:
     try:
         return int(token_id), float(bias)
     except ValueError:
-        raise ValueError(f"Logit bias takes ID=BIAS, such as 42=-5; you gave {text!r}.") from None
+        raise ValueError(f"Logit bias takes ID=BIAS, such as 42=-5; got {text!r}.") from None
 
 
 GRAMMARS = ("json_schema", "json", "regex", "choice", "lark")
@@ -132,8 +132,12 @@ class Grammar:
     kind: str
     source: str | tuple[str, ...] = ""
 
+    if TYPE_CHECKING:
+
+        def __init__(self, kind: str, source: str | Sequence[str] | Mapping[str, Any] | bool = "") -> None: ...
+
     def __post_init__(self) -> None:
-        require(self.kind in GRAMMARS, f"A grammar is one of {', '.join(GRAMMARS)}; you gave {_quoted(self.kind)}.")
+        require(self.kind in GRAMMARS, f"A grammar is one of {', '.join(GRAMMARS)}; got {_quoted(self.kind)}.")
         source = self.source
         if self.kind == "json_schema" and isinstance(source, (dict, bool)):
             source = json.dumps(source)
@@ -142,13 +146,13 @@ class Grammar:
                 isinstance(source, (list, tuple))
                 and 0 < len(source) <= MOST_CHOICES
                 and all(isinstance(text, str) and text for text in source),
-                f"A choice takes 1 to {MOST_CHOICES} texts; you gave {shortened(source)}.",
+                f"A choice takes 1 to {MOST_CHOICES} texts; got {shortened(source)}.",
             )
             source = tuple(source)
         else:
             is_valid = isinstance(source, str) and bool(source.strip()) != (self.kind == "json")
             expected = "nothing more" if self.kind == "json" else "its text"
-            require(is_valid, f"A grammar of kind {self.kind} takes {expected}; you gave {shortened(source)}.")
+            require(is_valid, f"A grammar of kind {self.kind} takes {expected}; got {shortened(source)}.")
         length = len(source) if isinstance(source, str) else sum(map(len, source))
         require(
             length <= LONGEST_GRAMMAR, f"A grammar has at most {LONGEST_GRAMMAR:,} characters; yours has {length:,}."
@@ -189,7 +193,7 @@ class SamplingParams:
     """Settings of token choice. The same values give the same text with every decoding method.
 
     They apply in this order: `logit_bias`, the penalties, forbidden tokens (`no_repeat_ngram_size`, `suppress_tokens`,
-    `grammar`); then, when sampling, temperature, top-k, top-p and min-p. Order and numbers are those of transformers;
+    `grammar`); then, when sampling, temperature, top-k, top-p and min-p. Order and numbers follow transformers;
     the presence and frequency penalties are OpenAI's.
 
     Attributes:
@@ -211,9 +215,9 @@ class SamplingParams:
         logit_bias: −100 to 100 by token id, added to its logit; a mapping or pairs.
         suppress_tokens: ids that are never generated.
         grammar: syntax of the completion; None for free text.
-        logprobs: record the log probability of each token and of this number of likeliest tokens, at most
+        logprobs: record the log probability of each token and of this number of most likely tokens, at most
             `MOST_LOGPROBS`; None records nothing and costs nothing.
-        record_alternatives: record the `ALTERNATIVES` likeliest tokens in each token's place, see `jakiro.trace`.
+        record_alternatives: record the `ALTERNATIVES` most likely tokens in each token's place, see `jakiro.trace`.
 
     Raises:
         ValueError: a value is out of its range.
@@ -241,6 +245,30 @@ class SamplingParams:
     record_alternatives: bool = setting(
         "Record in --trace the five likeliest tokens in each token's place.", False, "--record-alternatives"
     )
+
+    if TYPE_CHECKING:
+        # Editors show these types: fields have those after the conversions of `__post_init__`
+        def __init__(
+            self,
+            temperature: float = 0.0,
+            top_p: float = 1.0,
+            top_k: int = 0,
+            seed: int = 0,
+            max_new_tokens: int = 256,
+            stop: Sequence[str] = (),
+            min_p: float = 0.0,
+            repetition_penalty: float = 1.0,
+            presence_penalty: float = 0.0,
+            frequency_penalty: float = 0.0,
+            min_new_tokens: int = 0,
+            ignore_eos: bool = False,
+            no_repeat_ngram_size: int = 0,
+            logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] = (),
+            suppress_tokens: Sequence[int] = (),
+            grammar: Grammar | None = None,
+            logprobs: int | None = None,
+            record_alternatives: bool = False,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         for name, (label, least, most, in_words) in _RANGES.items():
@@ -291,7 +319,7 @@ class SamplingParams:
 
     @property
     def unfiltered(self) -> bool:
-        """Whether tokens are sampled from the whole vocabulary, without top-k, top-p and min-p."""
+        """True if tokens are sampled from the whole vocabulary, without top-k, top-p and min-p."""
         return not self.greedy and self.top_k == 0 and self.top_p == 1 and self.min_p == 0
 
     @property
@@ -316,7 +344,7 @@ def _listed(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _biases(value: object) -> tuple[tuple[int, float], ...]:
+def _biases(value: Any) -> tuple[tuple[int, float], ...]:
     """Return biases as pairs, sorted by token id.
 
     Raises:
@@ -384,7 +412,7 @@ class TreeConfig:
         for name, least, most in (("width", 1, 64), ("depth", 0, MOST_DEPTH), ("nodes", 1, MOST_NODES)):
             value = getattr(self, name)
             _require_valid(is_count(value, least) and value <= most, f"Tree {name} must be {least} to {most}", value)
-        require(self.policy in POLICIES, f"Tree policy must be one of {POLICIES}; you gave {self.policy!r}.")
+        require(self.policy in POLICIES, f"Tree policy must be one of {POLICIES}; got {self.policy!r}.")
 
     @property
     def root_only(self) -> bool:

@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
+from typing import TypedDict, Unpack, cast
 
 import torch
 
 from jakiro.backends.device import device_name
 from jakiro.backends.torch_backend import TorchBackend
-from jakiro.config import AUTOMATIC_TREE, NO_DRAFT, NUMERICS, ROOT_ONLY, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, NO_DRAFT, NUMERICS, ROOT_ONLY, SamplingParams, TreeConfig, shortened
 from jakiro.core.backend import Backend
 from jakiro.decode.device_profile import DeviceProfile, measure
 from jakiro.decode.loop import Stream
@@ -35,6 +37,30 @@ from jakiro.loading.registry import head_warning
 from jakiro.progress import MEASURE, most_memory, process_seconds
 from jakiro.text import TokenText
 from jakiro.trace import Step, Trace
+
+
+class StreamOptions(TypedDict, total=False):
+    """Options of `JakiroGenerator.stream`, `run` and `race`.
+
+    Attributes:
+        raw: use no chat template.
+        prefixes: from `PrefixStore.of`. If the prompt and an earlier text of the same owner have the same beginning,
+            only the rest of the prompt is read; the answer is the same. `max_reusable_tokens` tells whether it has an
+            effect.
+        template_arguments: arguments of the chat template for this prompt; they override those for every prompt.
+        answer_prefix_ids: beginning of the answer, which is continued as if it had been generated: it counts for
+            logits processors, stop texts and the limit.
+        forced: indices into that beginning of tokens chosen by hand, for the trace; None is the last one.
+        prediction: the text that the caller expects. It is drafted in addition to the method's candidates: an answer
+            that repeats it is faster, and its text is the same. Plain decoding ignores it.
+    """
+
+    raw: bool
+    prefixes: OwnPrefixes | None
+    template_arguments: Mapping[str, object] | None
+    answer_prefix_ids: Sequence[int]
+    forced: Sequence[int] | None
+    prediction: str
 
 
 class JakiroGenerator:
@@ -67,7 +93,7 @@ class JakiroGenerator:
         _keep_forks_alive()
         self._seconds = {**(seconds or {}), "ready": process_seconds(), "first_prompt": None}
         self.target, self.head = resources.target, resources.head_info
-        self.backend: Backend = backend or TorchBackend(resources.target)
+        self.backend = backend or cast(Backend, TorchBackend(resources.target))
         self.notices = list(notices)
         self._resources, self._drafters = resources, dict(drafters or {})
         self.known_methods = methods
@@ -117,7 +143,7 @@ class JakiroGenerator:
         """
         options = LoadOptions(
             target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=tuple(methods),
-            template_arguments=template_arguments and json.dumps(template_arguments), draft_model=draft_model,
+            template_arguments=json.dumps(template_arguments) if template_arguments else None, draft_model=draft_model,
         )  # fmt: skip
         return cls.load(options)
 
@@ -143,12 +169,12 @@ class JakiroGenerator:
         if self.target.compiled and numerics in NUMERICS:
             return self
         if numerics not in self._by_numerics:
-            other = copy.copy(self)
-            other.backend = self.backend.with_target(self.target.with_numerics(numerics), self.drafter(PLAIN))
-            other.target = other.backend.target
-            other._resources = replace(self._resources, target=other.target)
-            other._known_profile, other._profiles = None, {}
-            self._by_numerics[numerics] = other
+            generator = copy.copy(self)
+            generator.backend = self.backend.with_target(self.target.with_numerics(numerics), self.drafter(PLAIN))
+            generator.target = generator.backend.target
+            generator._resources = replace(self._resources, target=generator.target)
+            generator._known_profile, generator._profiles = None, {}
+            self._by_numerics[numerics] = generator
         return self._by_numerics[numerics]
 
     @property
@@ -186,7 +212,7 @@ class JakiroGenerator:
         backends, head = [generator.backend for generator in self._by_numerics.values()], self._resources.head
         notices = dict.fromkeys(notice for backend in backends for notice in backend.notices)
         trained_for = "" if head is None or self.head is None else head.config.target_sha256
-        warning = head_warning((self.head or {}).get("name"), trained_for, self.target.name, self.target.sha256)
+        warning = head_warning((self.head or {}).get("name", ""), trained_for, self.target.name, self.target.sha256)
         return [*notices, *([warning] if warning else [])]
 
     @property
@@ -215,7 +241,7 @@ class JakiroGenerator:
             ValueError: the method needs a draft head that is not available.
         """
         if not self._can_run(method):
-            available = ", ".join(other.name for other in self.methods)
+            available = ", ".join(alternative.name for alternative in self.methods)
             raise ValueError(f"{why_not(method, self._resources)}; choose one of {available}.")
         if method.name not in self._drafters:
             self._drafters[method.name] = method.load(self._resources)
@@ -226,8 +252,8 @@ class JakiroGenerator:
         name = f"{method.name}+{PREDICTION.name}"
         if name not in self._drafters:
             prediction = PREDICTION.load(self._resources)
-            own = None if method is PREDICTION else self.drafter(method)
-            self._drafters[name] = prediction if own is None else MergedDrafter(own, prediction)
+            drafter = None if method is PREDICTION else self.drafter(method)
+            self._drafters[name] = prediction if drafter is None else MergedDrafter(drafter, prediction)
         return self._drafters[name]
 
     def score_prompt(self, prompt: Messages, count: int | None = 0) -> PromptScores:
@@ -296,12 +322,7 @@ class JakiroGenerator:
         sampling: SamplingParams | None = None,
         method: str | None = None,
         tree: TreeConfig | None = None,
-        raw: bool = False,
-        prefixes: OwnPrefixes | None = None,
-        template_arguments: Mapping[str, object] | None = None,
-        answer_prefix_ids: Sequence[int] = (),
-        forced: Sequence[int] | None = None,
-        prediction: str = "",
+        **options: Unpack[StreamOptions],
     ) -> Stream:
         """Read the prompt and return an iterator of `Step`s; its `.trace` grows, its `.close()` stops it.
 
@@ -311,26 +332,14 @@ class JakiroGenerator:
             sampling: how tokens are chosen; None is greedy, at most 256 tokens.
             method: a name or an alias in `known_methods`; None is `usual`.
             tree: bounds of the draft trees; None lets each step choose its size. Plain decoding ignores it.
-            raw: use no chat template.
-            prefixes: from `PrefixStore.of`. If the prompt and an earlier text of the same owner have the same
-                beginning, only the rest of the prompt is read; the answer is the same. `max_reusable_tokens` tells
-                whether it has an effect.
-            template_arguments: arguments of the chat template for this prompt; they override those for every prompt.
-            answer_prefix_ids: beginning of the answer, which is continued as if it had been generated: it counts for
-                logits processors, stop texts and the limit.
-            forced: indices into that beginning of tokens chosen by hand, for the trace; None is the last one.
-            prediction: the text that the caller expects. It is drafted in addition to the method's candidates: an
-                answer that repeats it is faster, and its text is the same. Plain decoding ignores it.
+            options: see `StreamOptions`.
 
         Raises:
             ValueError: an empty or too long prompt, an unknown method, no draft head for a method that needs one, or a
                 beginning that ends the answer or does not match its grammar.
+            TypeError: `sampling` or `tree` has another type, or an option is unknown.
         """
-        options = {"raw": raw, "template_arguments": template_arguments, "forced": forced}
-        request = self._make_request(
-            messages, sampling, tree, prefixes, prediction, answer_prefix_ids=answer_prefix_ids, **options
-        )
-        return self._start(request, method)
+        return self._start(self._make_request(messages, sampling, tree, **options), method)
 
     def _make_request(
         self,
@@ -341,9 +350,12 @@ class JakiroGenerator:
         prediction: str = "",
         **options,
     ) -> GenerationRequest:
+        _check_arguments(sampling, tree, options)
         sampling, tree = sampling or SamplingParams(), tree or AUTOMATIC_TREE
         request = GenerationRequest.encode(self.tokenizer, messages, sampling, tree, **options)
-        prediction_ids = tuple(self.token_text.encode(prediction)) if prediction else ()
+        predicted = self.token_text.encode(prediction) if prediction else ()
+        # A tokenizer may have more tokens than the model
+        prediction_ids = tuple(takewhile(self.target.vocab_size.__gt__, predicted))
         return replace(request, prefixes=prefixes, prediction_ids=prediction_ids)
 
     def _start(self, request: GenerationRequest, method_name: str | None) -> Stream:
@@ -369,9 +381,16 @@ class JakiroGenerator:
             self._seconds["first_prompt"] = time.perf_counter() - start
         return stream
 
-    def run(self, *arguments, **options) -> Trace:
+    def run(
+        self,
+        messages: Messages,
+        sampling: SamplingParams | None = None,
+        method: str | None = None,
+        tree: TreeConfig | None = None,
+        **options: Unpack[StreamOptions],
+    ) -> Trace:
         """Decode to the end and return the trace; see `stream` for arguments and errors."""
-        stream = self.stream(*arguments, **options)
+        stream = self.stream(messages, sampling, method, tree, **options)
         for _ in stream:
             pass
         return stream.trace
@@ -382,21 +401,21 @@ class JakiroGenerator:
         sampling: SamplingParams | None = None,
         methods: Sequence[str] | None = None,
         tree: TreeConfig | None = None,
-        **options,
+        **options: Unpack[StreamOptions],
     ) -> "Race":
         """Answer one prompt with several methods; the next step is always of the method with the least time.
 
         Args:
             methods: names; None races plain decoding and `usual`.
-            options: further arguments of `stream`. With `prefixes`, the first method reads the prompt and the others
-                reuse its cache.
+            options: see `StreamOptions`. With `prefixes`, the first method reads the prompt and the others reuse its
+                cache.
 
         Raises:
             ValueError: an error of `stream`, or a method that is named twice.
         """
         names = methods or tuple(dict.fromkeys((PLAIN.name, self.usual.name)))
         if len({self.known_methods.named(name).name for name in names}) < len(names):
-            raise ValueError(f"A race must not repeat a method; you gave {', '.join(names)}.")
+            raise ValueError(f"A race must not repeat a method; got {', '.join(names)}.")
         request = self._make_request(messages, sampling, tree, **options)
         streams: dict[str, Stream] = {}
         for name in names:
@@ -404,6 +423,26 @@ class JakiroGenerator:
                 streams[names[0]].keep_prefix()
             streams[name] = self._start(request, name)
         return Race(streams)
+
+
+def _check_arguments(sampling: object, tree: object, options: Mapping[str, object]) -> None:
+    """Raise TypeError for an argument of a wrong type or an unknown option; the message names what to pass."""
+    for name, value, config in (("sampling", sampling, SamplingParams), ("tree", tree, TreeConfig)):
+        if value is None or isinstance(value, config):
+            continue
+        remedy = ""
+        if isinstance(value, Mapping):
+            settings = ", ".join(f"{key}={item!r}" for key, item in value.items())
+            remedy = f"; pass {name}={config.__name__}({settings})"
+        elif isinstance(value, str) and name == "sampling":
+            remedy = f"; pass a method as method={value!r}"
+        raise TypeError(f"{name} must be a {config.__name__}; got {shortened(value)}{remedy}.")
+    for name in sorted(options.keys() - StreamOptions.__annotations__.keys()):
+        for argument, config in (("sampling", SamplingParams), ("tree", TreeConfig)):
+            if name in config.__dataclass_fields__:
+                remedy = f"pass {argument}={config.__name__}({name}={shortened(options[name])})"
+                raise TypeError(f"{name} is a setting of {config.__name__}; {remedy}.")
+        raise TypeError(f"{name} is no option; choose one of {', '.join(StreamOptions.__annotations__)}.")
 
 
 @functools.cache

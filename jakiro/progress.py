@@ -1,4 +1,4 @@
-"""How a start goes: steps that are timed and told as they begin, the age of the process, its most memory. No torch."""
+"""Progress of a start: timed steps and their listener, the age of the process, and its memory. Imports no torch."""
 
 import gc
 import os
@@ -10,33 +10,26 @@ from pathlib import Path
 
 from jakiro.system import no_collection
 
-FETCH, CONVERT, COMPILE, READ, CHECK, CAPTURE, MEASURE = STEPS = (
-    "fetch",
-    "convert",
-    "compile",
-    "read",
-    "check",
-    "capture",
-    "measure",
-)
+STEPS = ("fetch", "convert", "compile", "read", "check", "capture", "measure")
+FETCH, CONVERT, COMPILE, READ, CHECK, CAPTURE, MEASURE = STEPS
 
-# (one of STEPS; the share of it that is done, 0 to 1, None if unknown; the bytes of the whole, where bytes are counted)
+# (one of STEPS; the finished share from 0 to 1, None if unknown; the total number of bytes, if bytes are counted)
 OnProgress = Callable[[str, float | None, int | None], None]
 
 
 class Cancelled(Exception):
-    """Raised by a listener to end the step that is reported; what is fetched already is kept."""
+    """Raised by a listener to end the current step; downloaded bytes are kept."""
 
 
 _listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
-# Seconds by step, and the step that runs
+# Seconds by step, and the current step
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("seconds", default=None)
-_running: ContextVar[str | None] = ContextVar("running", default=None)
+_current: ContextVar[str | None] = ContextVar("current", default=None)
 
 
 @contextmanager
 def reporting_to(listener: OnProgress) -> Iterator[None]:
-    """Inside this block, in this thread, `listener` is called for every step that begins and every share done."""
+    """Call `listener` for every step that starts and every finished share, inside the block and in this thread."""
     token = _listener.set(listener)
     try:
         yield
@@ -46,39 +39,39 @@ def reporting_to(listener: OnProgress) -> Iterator[None]:
 
 @contextmanager
 def timed() -> Iterator[dict[str, float]]:
-    """Yields seconds by step, right once the block has ended; a `timed` block inside it counts for itself alone."""
+    """Yield seconds by step, complete when the block ends; steps of a nested `timed` block are not included."""
     seconds: dict[str, float] = {}
-    counted, running = _seconds.set(seconds), _running.set(None)
+    seconds_token, current_token = _seconds.set(seconds), _current.set(None)
     try:
         yield seconds
     finally:
-        _seconds.reset(counted)
-        _running.reset(running)
+        _seconds.reset(seconds_token)
+        _current.reset(current_token)
 
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """A step of a start, one of `STEPS`; the seconds of a step within it are counted for the inner one alone."""
-    seconds, before, start = _seconds.get(), _running.get(), time.perf_counter()
-    token = _running.set(name)
+    """Report and time a step, one of `STEPS`; the time of a nested step is counted for the nested one only."""
+    seconds, outer, start = _seconds.get(), _current.get(), time.perf_counter()
+    token = _current.set(name)
     tell(name)
     try:
         yield
     finally:
-        _running.reset(token)
-        spent = time.perf_counter() - start
-        for each, sign in ((name, 1), (before, -1)):
-            if seconds is not None and each is not None:
-                seconds[each] = seconds.get(each, 0.0) + sign * spent
-        if before is not None:
-            tell(before)
+        _current.reset(token)
+        duration = time.perf_counter() - start
+        for step_name, sign in ((name, 1), (outer, -1)):
+            if seconds is not None and step_name is not None:
+                seconds[step_name] = seconds.get(step_name, 0.0) + sign * duration
+        if outer is not None:
+            tell(outer)
 
 
 def tell(name: str, share: float | None = None, total_bytes: int | None = None) -> None:
-    """Tells the listener, if there is one, how much of a step is done.
+    """Report the finished share of a step to the listener, if there is one.
 
     Raises:
-        Cancelled: the listener gave the step up.
+        Cancelled: the listener ends the step.
     """
     listener = _listener.get()
     if listener is not None:
@@ -87,9 +80,9 @@ def tell(name: str, share: float | None = None, total_bytes: int | None = None) 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Around large imports: no garbage is looked for meanwhile, nor ever again among what they made, which all stays.
+    """Disable garbage collection during large imports, and exclude the imported objects from it permanently.
 
-    Looking took a fifth of the seconds that Gradio, torch and transformers take.
+    Collections were a fifth of the time for importing Gradio, torch and transformers.
     """
     with no_collection():
         yield
@@ -97,20 +90,20 @@ def importing() -> Iterator[None]:
 
 
 def process_seconds() -> float | None:
-    """Seconds since this process began, to a hundredth; None where the system does not say (it does on Linux)."""
+    """Return the seconds since this process started, to a hundredth; None if the system (not Linux) has no record."""
     try:
-        # The name in brackets may hold spaces; what follows it begins with the third field
+        # The third field follows the name in parentheses, which may contain spaces
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         uptime = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
         seconds = uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK")
-        # A container may be shown an uptime of its own
+        # A container may have an uptime of its own
         return seconds if seconds >= 0 else None
     except (OSError, ValueError, IndexError):
         return None
 
 
 def most_memory() -> int | None:
-    """The most bytes of memory that this process has held at once; None where the system does not say."""
+    """Return the peak memory of this process in bytes; None if the system has no record."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -41,7 +41,7 @@ def load_questions(path: Path | None = None, limit: int | None = None) -> list[Q
             questions.append(_read(line, f"{path.name}, line {number}"))
     if limit is not None:
         if limit < 1:
-            raise ValueError(f"The limit must be at least 1 prompt; you gave {limit}.")
+            raise ValueError(f"The limit must be at least 1 prompt; got {limit}.")
         questions = _in_turn(questions)[:limit]
     if not questions:
         raise ValueError(f"{path.name} holds no prompts.")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from jakiro.system import write_atomically
 
@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 
 
 class TraceError(ValueError):
-    """Raised for a file or dictionary that is not a trace of this version; the message gives the reason."""
+    """Raised for a file or dictionary that is not a trace of this version; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Node:
         score: Sum of the calibrated log estimates along the path, 0 for the root; exp(score) is the estimated
             probability of acceptance.
         draft_prob, target_prob: softmax of the logits at the sampling temperature (1 when greedy), before top-k, top-p,
-            min-p and noise; the target's after penalties, biases and what is forbidden. None for the root, and
-            draft_prob also where the draft gives none.
+            min-p and noise; the target's after penalties, biases and forbidden tokens. None for the root, and
+            draft_prob also if the draft has no probability.
         proposer: "root", or the id of one of the header's proposers.
         also_proposed_by: ids of others that proposed the same node.
-        evidence: Further numbers of the method, by name. Jakiro records "router_weights", after softmax, of the row
+        evidence: Other numbers of the method, by name. Jakiro records "router_weights", after softmax, of the row
             that the node came from (of the contrastive pair, for its nodes); "expert_contributions", for each expert
             its signed part w_e * (W[x] - mean W) . y_e of the logit; and "residual_contribution", the part
             (W[x] - mean W) . x of no expert. "twin" is the node whose row this node's children came from.
@@ -68,9 +68,9 @@ class Node:
 class Scored(NamedTuple):
     """A token, its bytes, and the log of its probability.
 
-    The log is −inf for a token that is forbidden or whose logit is NaN; JSON contains null there.
+    The log is −inf for a token that is forbidden or has the logit NaN; JSON contains null there.
 
-    In `logprobs` the probability comes from the target's logits before temperature and logits processors; see `Ranked`
+    In `logprobs` the probability is that of the target's logits before temperature and logits processors; see `Ranked`
     for alternatives.
     """
 
@@ -123,7 +123,7 @@ class Step:
         accepted_path: Accepted nodes from depth 1 on, root excluded, before any cut at the end of the completion.
         bonus_token_id, bonus_piece: The token that the target adds itself, before any cut.
         committed_ids: Tokens that the step adds to the completion, cut after a stop token or at the token limit.
-        text: Text that the step adds; step 0 begins with the first token's text.
+        text: Text that the step adds; step 0 also contains the first token's text, at its start.
         draft_ms, verify_ms, other_ms: Milliseconds of this request for drafting, the target's pass, and the rest.
         plan: Size of the tree and its reason.
         logprobs: If requested (`SamplingParams.logprobs`), each committed token and the most likely ones.
@@ -231,7 +231,7 @@ class Trace:
     """A run: its header, its steps and the reason of its end. It grows while its stream runs.
 
     Attributes:
-        end_reason: None while it runs, then "eos", "length", "context" (no positions left), "stop" (a stop text came:
+        end_reason: None while it runs, then "eos", "length", "context" (no positions left), "stop" (a stop text:
             its last token is committed, the text ends before it), "no_token" (the settings forbid every next token, or
             the target's scores are NaN; the last step then commits no bonus token) or "stopped" (by `close`).
     """
@@ -274,8 +274,11 @@ class Trace:
     @property
     def step_ms(self) -> tuple[float, float, float]:
         """Mean milliseconds of a step: draft, verify, other. Requires at least one step."""
-        sums = ([getattr(step, name) for step in self.steps] for name in ("draft_ms", "verify_ms", "other_ms"))
-        return tuple(sum(values) / len(values) for values in sums)
+        draft, verify, other = (
+            sum(getattr(step, name) for step in self.steps) / len(self.steps)
+            for name in ("draft_ms", "verify_ms", "other_ms")
+        )
+        return draft, verify, other
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -400,7 +403,7 @@ def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """Convert dataclasses and tuples to JSON types, bytes to hex, and non-finite numbers to None."""
     if isinstance(value, bytes):
         return value.hex()
@@ -410,13 +413,13 @@ def _plain(value):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
+    if is_dataclass(value):
         named = {f.name: getattr(value, f.name) for f in fields(value)}
         return {name: _plain(item) for name, item in named.items() if item or name not in _WHERE_ASKED}
     return value
 
 
-def _read(kind, value):
+def _read(kind: Any, value: Any) -> Any:
     """Convert a JSON value to an annotated type."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is bytes:
@@ -445,7 +448,7 @@ def _read(kind, value):
     return _read_fields(kind, value) if is_dataclass(kind) else value
 
 
-def _read_fields(kind, values: dict):
+def _read_fields(kind: Any, values: dict) -> Any:
     missing = sorted(f.name for f in fields(kind) if f.default is MISSING is f.default_factory and f.name not in values)
     if missing:
         raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")

@@ -1,5 +1,6 @@
-"""What answered a question once and backs a table in the documents. It plugs into the product as anybody's code would:
-`--methods-from lab` registers its drafting methods. Nothing outside this folder imports it, and it is not installed.
+"""Research code: methods, measurements and tables that answer one question each or produce a table of the documents.
+
+`--methods-from lab` registers its drafting methods. No other folder imports it, and it is not installed.
 """
 
 from jakiro.drafters.registry import METHODS as OURS
@@ -8,7 +9,7 @@ from lab.peers import PEERS
 from lab.published import METHODS as PUBLISHED
 
 METHODS = (*PUBLISHED, *TRIED)
-# The package's methods and these
+# The methods of the package and of the lab
 KNOWN = OURS.with_further(METHODS)
 
 __all__ = ["KNOWN", "METHODS", "PEERS"]

@@ -1,8 +1,8 @@
-"""Tables of figures in README, docs/performance.md and docs/training.md, computed from the raw data that ships.
+"""Generated tables of README, docs/performance.md and docs/training.md, computed from the shipped raw data.
 
-`python -m lab.figures` prints them. `--take runs/figures` first makes the raw data of what was measured there
-(`make figures` measures all), `--write README.md docs/performance.md docs/training.md` puts each table between its
-marks. Nothing in them is written by hand, and a test compares them.
+`python -m lab.figures` prints them. `--take runs/figures` first converts the results of `make figures` into raw data.
+`--write README.md docs/performance.md docs/training.md` writes each table between its marks. A test compares the
+pages with the raw data, so tables are never edited by hand.
 """
 
 import argparse
@@ -22,7 +22,7 @@ NAMES = {
     PLAIN.name: "plain decoding, exact numerics",
     f"{PLAIN.name}-fast": "plain decoding, fast numerics",
     DEFAULT.name: "Jakiro, automatic trees",
-    "jakiro+prompt_lookup": "the same and copies from the text",
+    "jakiro+prompt_lookup": "Jakiro with copies from the text",
     "hf-generate": "`transformers.generate`",
     "llama-cpp": "llama.cpp, the same file",
     "llama-cpp-lookup": "llama.cpp with its own n-gram speculation",
@@ -32,72 +32,94 @@ TAUS, SPEED, STEP = "tau", "speed", "step"
 
 
 def folder() -> Path:
+    """Return the folder of the raw data."""
     return assets_folder() / "benchmark"
 
 
 def speed_table(data: raw.Raw) -> str:
-    """Where it was measured, every lane's tokens a second and speedup for each temperature, and below them the speedups
-    with reading the prompts, where that was timed."""
+    """Return a table of tokens per second and speedup of each lane and temperature.
+
+    If prompt times were measured, a sentence below it gives the speedups that include them.
+    """
     groups = [group for group in summarise(data.runs) if group.category == OVERALL]
     columns, rows = [], {group.lane: [NAMES.get(raw.lane_named(group.lane).method, group.lane)] for group in groups}
     for temperature in dict.fromkeys(group.temperature for group in groups):
-        here = {group.lane: group for group in groups if group.temperature == temperature}
-        columns += [f"{each}, T = {temperature:g}" for each in ("tokens/s", "speedup")]
+        by_lane = {group.lane: group for group in groups if group.temperature == temperature}
+        columns += [f"{title}, T = {temperature:g}" for title in ("tokens/s", "speedup")]
         for lane, row in rows.items():
-            row += _speed_cells(here[lane]) if lane in here else ("–", "–")
+            row += _speed_cells(by_lane[lane]) if lane in by_lane else ("–", "–")
     ours = [group for group in groups if raw.lane_named(group.lane).method == DEFAULT.name and group.end_to_end]
     read = ", ".join(f"{group.end_to_end:.2f}× at temperature {group.temperature:g}" for group in ours)
-    below = f"\n\nWith reading the prompts Jakiro is {read}." if read else ""
+    below = f"\n\nIncluding the time to read the prompts, Jakiro's speedup is {read}." if read else ""
     return f"{where(data)}\n\n{markdown(['', *columns], list(rows.values()))}{below}"
 
 
-def pair_sentences(data: raw.Raw, makers: raw.Raw) -> str:
-    """The table of a pair, and below it how categories differ, what a step brings, and Jakiro against llama.cpp.
+def pair_table(data: raw.Raw, recommended: raw.Raw) -> str:
+    """Return the speed table of a pair of models and a paragraph on categories, τ and llama.cpp.
 
     Args:
-        makers: a second run, with other filters than the first.
+        recommended: a second run, with the recommended sampling settings of the target.
     """
-    data = replace(data, runs=data.runs + makers.runs)
+    data = replace(data, runs=data.runs + recommended.runs)
     groups = summarise(data.runs)
-    ours = [group for group in groups if raw.lane_named(group.lane).method == DEFAULT.name]
-    taus = ", ".join(
-        f"{group.tau:.2f} at temperature {group.temperature:g}" for group in ours if group.category == OVERALL
-    )
+    ours = _default_groups(data)
+    taus = ", ".join(f"{group.tau:.2f} at temperature {group.temperature:g}" for group in ours)
     first = ours[0].temperature
     categories = sorted(
-        (group for group in ours if group.category != OVERALL and group.temperature == first),
+        (group for group in groups if group.lane == ours[0].lane and group.temperature == first and group not in ours),
         key=lambda group: group.speedup,
     )
-    least, most = categories[0], categories[-1]
-    speeds = {raw.lane_named(group.lane).method: round(group.speed, 1) for group in groups
-              if group.category == OVERALL and group.temperature == first}  # fmt: skip
-    asked = [
-        f"{word} {makers.settings[name]:g}" for name, word in _FILTERS.items() if makers.settings.get(name, 1) != 1
+    slowest, fastest = categories[0], categories[-1]
+    speeds = {
+        raw.lane_named(group.lane).method: round(group.speed, 1)
+        for group in groups
+        if group.category == OVERALL and group.temperature == first
+    }
+    settings = [
+        f"{label} {recommended.settings[name]:g}"
+        for name, label in _FILTERS.items()
+        if recommended.settings.get(name, 1) != 1
     ]
-    ratios = [f"{speeds[each] / speeds['llama-cpp']:.2f}×" for each in (DEFAULT.name, PLAIN.name)]
+    drafted, plain = (f"{speeds[name] / speeds['llama-cpp']:.2f}×" for name in (DEFAULT.name, PLAIN.name))
     return (
-        f"{speed_table(data)} At {makers.runs[0].temperature:g} with {', '.join(asked)}. By category at temperature "
-        f"{first:g} from {least.speedup:.2f}× ({least.category}) to {most.speedup:.2f}× ({most.category}). τ is {taus}."
-        f" Against plain decoding in llama.cpp at temperature {first:g} Jakiro is {ratios[0]} as fast, plain decoding "
-        f"here {ratios[1]}."
+        f"{speed_table(data)} Temperature {recommended.runs[0].temperature:g} uses {', '.join(settings)}. By category, "
+        f"the speedup at temperature {first:g} ranges from {slowest.speedup:.2f}× ({slowest.category}) to "
+        f"{fastest.speedup:.2f}× ({fastest.category}). τ is {taus}. Compared with plain decoding in llama.cpp at "
+        f"temperature {first:g}, Jakiro is {drafted} and plain decoding here {plain} as fast."
     )
 
 
-def lead_sentence(first: Lead, name_of: Callable[[Lane], str], where: str) -> str:
-    """Who is first, in words; nobody is called the fastest whose lead noise could have made."""
-    name, against = name_of(first.first), name_of(first.against)
-    ratio = f"{first.ratio:.2f}×{brackets(first.interval)}"
-    if not first.level:
+def speedup_sentence(data: raw.Raw, recommended: raw.Raw) -> str:
+    """Return one sentence with the default method's speedup at each temperature; arguments as in `pair_table`."""
+    groups = [*_default_groups(data), *_default_groups(recommended)]
+    speedups = ", ".join(f"{_speed_cells(group)[1]} at temperature {group.temperature:g}" for group in groups)
+    return f"Jakiro's speedup with {data.environment['target']} is {speedups}."
+
+
+def _default_groups(data: raw.Raw) -> list[Group]:
+    """Return the groups of the default method over all categories, one per temperature."""
+    groups = summarise(data.runs)
+    return [g for g in groups if g.category == OVERALL and raw.lane_named(g.lane).method == DEFAULT.name]
+
+
+def lead_sentence(result: Lead, name_of: Callable[[Lane], str], where: str) -> str:
+    """Return one sentence on the fastest lane; no lane is called the fastest if noise explains its lead."""
+    name, against = name_of(result.first), name_of(result.against)
+    ratio = f"{result.ratio:.2f}×{brackets(result.interval)}"
+    if not result.level:
         return f"Fastest {where}: {name}, {ratio} as fast as {against}."
-    if len(first.level) == 1:
+    if len(result.level) == 1:
         return f"No clear winner {where}: {name} is {ratio} as fast as {against}, within noise."
-    names = f"{', '.join(map(name_of, first.level[:-1]))} and {name_of(first.level[-1])}"
-    return f"No clear winner {where}: {name} cannot be told from {names} ({ratio} as fast as {against})."
+    names = f"{', '.join(map(name_of, result.level[:-1]))} and {name_of(result.level[-1])}"
+    return f"No clear winner {where}: the lead of {name} over {names} is within noise ({ratio} as fast as {against})."
 
 
 def step_table(*runs: raw.Raw) -> str:
-    """Where a step's milliseconds go in every lane that has steps of ours, and how near its speedup is to what they
-    promise; of one target after another."""
+    """Return a table with the milliseconds of a step's parts and the predicted and measured speedup.
+
+    Args:
+        runs: raw data of one target each. Lanes of other programs have no steps and are left out.
+    """
     columns = ["target", "", "T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
     rows = []
     groups = [(data.environment["target"], group) for data in runs for group in summarise(data.runs)]
@@ -121,12 +143,12 @@ def step_table(*runs: raw.Raw) -> str:
 
 
 def tau_table(values: dict) -> str:
-    """τ by number of nodes and temperature."""
+    """Return a table of τ by number of nodes and temperature."""
     scores, settings = values["scores"], values["settings"]
     temperatures = list(dict.fromkeys(score["temperature"] for score in scores))
-    found = {(score["nodes"], score["temperature"]): score["tau"] for score in scores}
+    taus = {(score["nodes"], score["temperature"]): score["tau"] for score in scores}
     rows = [
-        [str(nodes), *(f"{found[nodes, temperature]:.2f}" for temperature in temperatures)]
+        [str(nodes), *(f"{taus[nodes, temperature]:.2f}" for temperature in temperatures)]
         for nodes in dict.fromkeys(score["nodes"] for score in scores)
     ]
     columns = [f"τ, T = {temperature:g}" for temperature in temperatures]
@@ -138,17 +160,18 @@ def tau_table(values: dict) -> str:
 
 
 _FILTERS = {"top_p": "top-p", "top_k": "top-k", "repetition_penalty": "repetition penalty"}
-# Of each table what it is made of, and its files of raw data
+# Function and raw data files of each table
 BLOCKS: dict[str, tuple[Callable[[raw.Raw], str], tuple[str, ...]]] = {
-    SPEED: (pair_sentences, (SPEED, "speed-makers")),
-    "coder": (pair_sentences, ("coder", "coder-makers")),
+    SPEED: (pair_table, (SPEED, "speed-makers")),
+    "coder": (pair_table, ("coder", "coder-makers")),
+    "coder-speedup": (speedup_sentence, ("coder", "coder-makers")),
     "adversarial": (speed_table, ("adversarial",)),
     STEP: (step_table, (SPEED, "coder")),
 }
 
 
 def block(name: str) -> str:
-    """A table as it stands in its page, from its raw data."""
+    """Return a generated table as it appears in its page."""
     if name == TAUS:
         return tau_table(json.loads((folder() / f"{TAUS}.json").read_text(encoding="utf-8")))
     table, files = BLOCKS[name]
@@ -156,37 +179,37 @@ def block(name: str) -> str:
 
 
 def between(text: str, name: str) -> tuple[int, int]:
-    """Where a table begins and ends in a text.
+    """Return the start and end of a table's text between its marks.
 
     Raises:
-        ValueError: its marks are not there.
+        ValueError: the marks are missing.
     """
     mark = START.format(name=name)
     start = text.find(mark)
     end = text.find(END, start)
     if start < 0 or end < 0:
-        raise ValueError(f"The text has no place for “{name}”: expected {mark.strip()} … {END.strip()}.")
+        raise ValueError(f"The marks of “{name}” are missing; add {mark.strip()} … {END.strip()} to the page.")
     return start + len(mark), end
 
 
 def take(measured: Path) -> list[str]:
-    """Makes the raw data of every table that was measured in a folder; returns their names."""
-    found = []
+    """Convert the measurements in a folder into raw data; return the names of the tables."""
+    names = []
     for name in dict.fromkeys([*(file for _, files in BLOCKS.values() for file in files), TAUS]):
         path = measured / f"{TAUS}.json" if name == TAUS else measured / name / "bench.json"
         if path.is_file():
             values = json.loads(path.read_text(encoding="utf-8"))
             compacted = compact_taus(values) if name == TAUS else raw.compact(values)
             write_atomically(folder() / f"{name}.json", compacted)
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def compact_taus(numbers: dict) -> str:
-    """What `evaluate --out` wrote of the default method, over all prompts only."""
-    kept = ("temperature", "nodes", "tau", "num_steps", "num_prompts")
+    """Return the overall scores of the default method from the output of `evaluate --out`."""
+    columns = ("temperature", "nodes", "tau", "num_steps", "num_prompts")
     overall = [
-        {name: score[name] for name in kept}
+        {name: score[name] for name in columns}
         for score in numbers["scores"]
         if (score["category"], score["method"]) == ("all", DEFAULT.name)
     ]
@@ -194,10 +217,10 @@ def compact_taus(numbers: dict) -> str:
 
 
 def write(pages: Sequence[Path], blocks: Mapping[str, str]) -> None:
-    """Puts every table, by name, into its place in one of the pages.
+    """Write each table between its marks in one of the pages.
 
     Raises:
-        ValueError: no page has a place for a table; then none is changed.
+        ValueError: no page has the marks of a table; then no page is changed.
     """
     texts = {page: page.read_text(encoding="utf-8") for page in pages}
     for name, table in blocks.items():
@@ -209,12 +232,13 @@ def write(pages: Sequence[Path], blocks: Mapping[str, str]) -> None:
 
 
 def show(blocks: Mapping[str, str]) -> None:
-    """Prints every table as it stands in its place."""
+    """Print every table with its marks."""
     for name, table in blocks.items():
-        print(f"{START.format(name=name)}{table}{END}\n")  # noqa: T201 - what the command is for
+        print(f"{START.format(name=name)}{table}{END}\n")  # noqa: T201 - the output of the command
 
 
 def brackets(interval: tuple[float, float] | None) -> str:
+    """Return an interval in brackets, or an empty text."""
     return f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
 
 
@@ -223,12 +247,12 @@ def _speed_cells(group: Group) -> tuple[str, str]:
 
 
 def where(data: raw.Raw) -> str:
-    """What stands over a table with intervals."""
+    """Return the lines above a table with intervals."""
     return f"{measured_on(data)} Brackets: 95 % bootstrap interval over prompts."
 
 
 def measured_on(data: raw.Raw) -> str:
-    """Machine, numerics, prompts and date of a benchmark."""
+    """Return machine, numerics, prompts and date of a benchmark."""
     stamp = data.environment
     device = stamp["gpu"] if str(stamp["device"]).startswith("cuda") else f"{stamp['cpu']}, {stamp['threads']} threads"
     compiled = "compiled code" if stamp["compiled"] else "torch's kernels"
@@ -242,34 +266,26 @@ def measured_on(data: raw.Raw) -> str:
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of texts."""
+    """Return a Markdown table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
 
 
 def table_options(description: str) -> argparse.ArgumentParser:
-    """The options of a command that makes tables; `put` takes its `write`."""
+    """Return the argument parser of a command that prints tables or, with --write, writes them into pages."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(
-        "--write",
-        type=Path,
-        nargs="+",
-        metavar="PAGE",
-        help="put each table into the page that has its place, print none",
-    )
+    parser.add_argument("--write", type=Path, nargs="+", metavar="PAGE", help="write the tables into these pages")
     return parser
 
 
 def put(blocks: Mapping[str, str], pages: Sequence[Path] | None) -> None:
-    """Tables into pages, see `write`; onto the screen where no page is named."""
+    """Write the tables into the pages, or print them if no page is given."""
     show(blocks) if pages is None else write(pages, blocks)
 
 
 def main() -> None:
-    parser = table_options("The tables of README and docs from the raw data that ships.")
-    parser.add_argument(
-        "--take", type=Path, metavar="FOLDER", help="make the raw data of what was measured there first"
-    )
+    parser = table_options("Print or write the tables of README and docs, computed from the shipped raw data.")
+    parser.add_argument("--take", type=Path, metavar="FOLDER", help="first convert these measurements into raw data")
     chosen = parser.parse_args()
     if chosen.take is not None:
         take(chosen.take)

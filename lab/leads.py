@@ -1,4 +1,4 @@
-"""Who is first over the same prompts, and whether that is more than noise. Pure arithmetic."""
+"""The fastest lane over the same prompts, and whether its lead is more than noise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,13 @@ from jakiro.bench.runner import Lane, Run
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Who is first, and whether that is more than noise.
+    """The fastest lane and its lead.
 
     Attributes:
         first: the lane with the highest speed over all prompts.
-        level: the others that it cannot be told from, because the interval of the ratio holds 1 or there is none.
-        against: the first of them, else the second lane. ratio, interval: of `first` against it.
+        level: lanes whose ratio to `first` has an interval that contains 1, or that have no interval.
+        against: the fastest lane of `level`, else the second-fastest lane.
+        ratio, interval: speed of `first` ÷ speed of `against`.
     """
 
     first: Lane
@@ -25,11 +26,14 @@ class Lead:
 
 
 def lead(runs: Sequence[Run]) -> Lead | None:
-    """Who is first over runs at one temperature, by what is written, to two digits; None for fewer than two lanes."""
+    """Return the fastest of the lanes at one temperature, or None for fewer than two lanes.
+
+    The interval is compared as it is printed, with two digits.
+    """
     of = {lane: [run for run in runs if run.lane == lane] for lane in dict.fromkeys(run.lane for run in runs)}
-    first, *others = sorted(of, key=lambda lane: _seconds_per_token(of[lane]))
-    ratios = {lane: speed_ratio(of[first], of[lane]) for lane in others}
-    ratios = {lane: found for lane, found in ratios.items() if found[0] is not None}
+    first, *slower = sorted(of, key=lambda lane: _seconds_per_token(of[lane]))
+    ratios = {lane: speed_ratio(of[first], of[lane]) for lane in slower}
+    ratios = {lane: ratio for lane, ratio in ratios.items() if ratio[0] is not None}
     if not ratios:
         return None
     level = tuple(lane for lane, (_, interval) in ratios.items() if interval is None or round(interval[0], 2) <= 1)

@@ -1,4 +1,4 @@
-"""Raw data of a published table: a benchmark's runs without their token ids, one line each."""
+"""Raw data of a published table: the runs of a benchmark without their token ids, one per line."""
 
 import json
 import zlib
@@ -19,8 +19,11 @@ _DIGITS = {"seconds": 5} | dict.fromkeys(("draft_ms", "verify_ms", "other_ms", "
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A benchmark read again; runs hold as many ids as they had, the first a checksum of them, so that equal texts stay
-    equal and others differ."""
+    """A benchmark that was read again.
+
+    The token ids of a run are replaced by a checksum followed by zeros, so that equal texts stay equal and different
+    texts stay different.
+    """
 
     environment: dict
     settings: dict
@@ -28,27 +31,27 @@ class Raw:
 
 
 def compact(bench: dict) -> str:
-    """A bench.json in some 100 bytes a run."""
+    """Return the content of a bench.json as text with about 100 bytes per run."""
     head = {"environment": bench["environment"], "settings": bench["settings"], "columns": COLUMNS}
     return lines(head, "runs", [_row(run) for run in bench["runs"]])
 
 
 def read(path: Path) -> Raw:
-    """What `compact` wrote."""
+    """Read a file written by `compact`."""
     values = json.loads(path.read_text(encoding="utf-8"))
     runs = tuple(_run(dict(zip(values["columns"], row, strict=True))) for row in values["runs"])
     return Raw(values["environment"], values["settings"], runs)
 
 
 def lines(head: dict, name: str, rows: Sequence) -> str:
-    """One JSON value, a line each for what stands in the head and for every row."""
+    """Return one JSON object with one line per entry of `head` and one line per row."""
     parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     listed = ",\n".join(json.dumps(row, separators=(",", ":"), allow_nan=False) for row in rows)
     return "{" + ",\n".join([*parts, f'"{name}": [\n{listed}\n]']) + "}\n"
 
 
 def lane_named(name: str) -> Lane:
-    """The lane of this name."""
+    """Return the lane with this name."""
     method, _, nodes = name.partition(" · ")
     return Lane(method, None if not nodes else nodes if nodes == AUTO else int(nodes.removesuffix(" nodes")))
 
@@ -56,7 +59,7 @@ def lane_named(name: str) -> Lane:
 def _row(run: dict) -> list:
     ids = run["token_ids"]
     values = run | {"tokens": len(ids), "checksum": zlib.crc32(json.dumps(ids).encode())}
-    # What another program's runs do not have, or older runs, is None
+    # Runs of other programs and older runs do not have all columns
     return [_shortened(name, values.get(name)) for name in COLUMNS]
 
 
@@ -66,9 +69,9 @@ def _shortened(name: str, value):
 
 def _run(values: dict) -> Run:
     ids = (values["checksum"], *[0] * (values["tokens"] - 1))
-    # Older files have columns that nothing is computed from any more
-    known = {each.name: values[each.name] for each in fields(Run) if values.get(each.name) is not None}
+    # Older files have columns that are no longer used
+    values_of_run = {column.name: values[column.name] for column in fields(Run) if values.get(column.name) is not None}
     lane = lane_named(values["lane"])
-    # Older files counted another program's tokens as its steps
+    # Older files stored the tokens of other programs as steps
     steps = {"num_steps": 0} if lane.method in {*OURS, *PEERS} else {}
-    return Run(**known | steps | {"token_ids": ids, "lane": lane})
+    return Run(**values_of_run | steps | {"token_ids": ids, "lane": lane})

@@ -15,14 +15,15 @@ PORTABLE = ("core", "decode", "drafters", "heads")
 COMPILED = ("ctypes", "jakiro.backends.native")
 MAX_LINES, MAX_PARAMETERS = 60, 8
 # The public API, and commands, whose parameters are their options
-PUBLIC = {"jakiro/generator.py", "jakiro/cli/main.py", "jakiro/cli/bench.py", "jakiro/cli/training.py"}
+PUBLIC = {
+    "jakiro/config.py",
+    "jakiro/generator.py",
+    "jakiro/cli/main.py",
+    "jakiro/cli/bench.py",
+    "jakiro/cli/training.py",
+}
 # "file: description" of code that does not comply yet
 EXCEPTIONS = {
-    "jakiro/core/logits_processors.py: device.type",
-    "jakiro/drafters/head.py: device.type",
-    "jakiro/drafters/tree_growth.py: __init__ has more than 8 parameters",
-    "jakiro/heads/base.py: device.type",
-    "jakiro/loading/gguf_tokenizer.py: tokenizer_of has more than 60 lines",
     "jakiro/training/corpus.py: __init__ has more than 8 parameters",
     "jakiro/training/features.py: write_features has more than 8 parameters",
     "jakiro/training/trainer.py: __init__ has more than 8 parameters",

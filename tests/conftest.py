@@ -1,13 +1,13 @@
-"""Fixtures of the test suite; their helpers are in support.py."""
+"""Fixtures of the test suite; their helpers are in support.py.
+
+Torch is imported by the fixtures that need it, so that other tests start quickly.
+"""
 
 import os
+import sys
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
-
-from jakiro.ops import kernels
-from tests.support import scripted_generator, tiny_generator
 
 # Gradio uses the first free port from here; each worker has its own range, so that two never choose the same port
 worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -22,12 +22,16 @@ settings.load_profile("jakiro")
 @pytest.fixture(scope="session")
 def generator():
     """Return a generator of a tiny target with a random summed head."""
+    from tests.support import tiny_generator
+
     return tiny_generator("summed")
 
 
 @pytest.fixture(scope="session")
 def scripted():
     """Return a generator whose drafter proposes the target's choice and errs in 30 % of the cases."""
+    from tests.support import scripted_generator
+
     return scripted_generator()
 
 
@@ -35,6 +39,7 @@ def scripted():
 def both_passes():
     """Return two generators for each head: with growing passes, compiled if possible, and with static buffers."""
     from tests.backends.static import static_generator
+    from tests.support import tiny_generator
 
     return {head: (tiny_generator(head), static_generator(head)) for head in ("summed", "eagle3", "dflash")}
 
@@ -49,6 +54,8 @@ def own_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def without_compiled_functions(monkeypatch):
     """Use only torch operations, as on a GPU. The replacement for CUDA graphs can only replay these."""
+    from jakiro.ops import kernels
+
     monkeypatch.setattr("jakiro.ops.linear.native_works", lambda: False)
     monkeypatch.setattr("jakiro.ops.kernels.current", lambda: kernels.TORCH)
 
@@ -80,4 +87,5 @@ def on_a_pretended_gpu(monkeypatch, without_compiled_functions):
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    torch.manual_seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)

@@ -43,7 +43,7 @@ def write_gguf(
     """Write a model with the byte tokenizer; return the path of the first file.
 
     Args:
-        keys: additional or replaced metadata by key; a leading dot stands for the architecture, None removes a key.
+        keys: additional or replaced metadata by key; a leading dot is replaced by the architecture, None removes a key.
         tensors: additional or replaced tensors by name; None removes a tensor.
         architecture: name of the architecture in the file.
         kind: type of the matrices; types that the gguf package cannot write get random blocks.
@@ -103,7 +103,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value) -> None:
 
 
 def _keys(config) -> dict[str, object]:
-    """Return the metadata of a model; "%" stands for its architecture."""
+    """Return the metadata of a model, with "%" in place of its architecture."""
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -172,7 +172,7 @@ def _tensors(model: nn.Module, architecture: str) -> dict[str, np.ndarray]:
 
 
 def _rope_factors(config) -> dict[str, np.ndarray]:
-    """Return the divisors of rotary frequencies as tensors: those of Llama 3.1, or both lists of LongRoPE."""
+    """Return the divisors of rotary frequencies as tensors, for Llama 3.1 or for LongRoPE (both lists)."""
     rope = config.rope_parameters
     if rope.get("rope_type") == "longrope":
         lists = {f"rope_factors_{name}.weight": rope[f"{name}_factor"] for name in ("long", "short")}

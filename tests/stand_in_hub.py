@@ -55,7 +55,7 @@ def stand_in_hub(monkeypatch, folder):
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
     template = address + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(hub_file, "_PIECE", 1024)
+    monkeypatch.setattr(hub_file, "_CHUNK_BYTES", 1024)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.gate.set()

@@ -40,12 +40,12 @@ from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
+    DraftRequest,
     DraftSession,
     Method,
     Proposal,
     Proposer,
     Resources,
-    TreeLimits,
 )
 from jakiro.drafters.merged import MergedDrafter
 from jakiro.drafters.prompt_lookup import PromptLookupDrafter
@@ -406,7 +406,7 @@ class ScriptedSession(DraftSession):
     def rewind(self, length: int) -> None:
         self.token_ids, self._future = self.token_ids[:length], []
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, limits: DraftRequest) -> Proposal:
         """Return a chain of the target's choices, some of them wrong, with wrong siblings at random positions."""
         tree_config = limits.tree
         while len(self._future) < tree_config.depth:

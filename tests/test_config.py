@@ -1,10 +1,14 @@
 """Validation of settings: each message contains the invalid value."""
 
+import ast
 import json
 import math
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
+import jakiro
 from jakiro.config import Grammar, SamplingParams, TreeConfig
 
 OUT_OF_RANGE = {
@@ -43,8 +47,8 @@ def test_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
     with pytest.raises(ValueError) as caught:
         (TreeConfig if sentence.startswith("Tree") else SamplingParams)(**{name: value})
     message = str(caught.value)
-    shown = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
-    assert message.startswith(sentence) and message.endswith(f"you gave {shown}.") and "\n" not in message
+    value_text = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
+    assert message.startswith(sentence) and message.endswith(f"got {value_text}.") and "\n" not in message
 
 
 def test_limits_of_every_range_are_allowed():
@@ -60,14 +64,14 @@ def test_limits_of_every_range_are_allowed():
 @pytest.mark.parametrize(
     ("kind", "source", "sentence"),
     [
-        ("xml", "", "A grammar is one of json_schema, json, regex, choice, lark; you gave 'xml'."),
-        ("json", "{}", "A grammar of kind json takes nothing more; you gave '{}'."),
-        ("regex", " ", "A grammar of kind regex takes its text; you gave ' '."),
-        ("lark", ("a",), "A grammar of kind lark takes its text; you gave ('a',)."),
-        ("json_schema", None, "A grammar of kind json_schema takes its text; you gave nothing."),
-        ("choice", "yes", "A choice takes 1 to 256 texts; you gave 'yes'."),
-        ("choice", (), "A choice takes 1 to 256 texts; you gave ()."),
-        ("choice", ("a", ""), "A choice takes 1 to 256 texts; you gave ('a', '')."),
+        ("xml", "", "A grammar is one of json_schema, json, regex, choice, lark; got 'xml'."),
+        ("json", "{}", "A grammar of kind json takes nothing more; got '{}'."),
+        ("regex", " ", "A grammar of kind regex takes its text; got ' '."),
+        ("lark", ("a",), "A grammar of kind lark takes its text; got ('a',)."),
+        ("json_schema", None, "A grammar of kind json_schema takes its text; got nothing."),
+        ("choice", "yes", "A choice takes 1 to 256 texts; got 'yes'."),
+        ("choice", (), "A choice takes 1 to 256 texts; got ()."),
+        ("choice", ("a", ""), "A choice takes 1 to 256 texts; got ('a', '')."),
         ("regex", "a" * 100_001, "A grammar has at most 100,000 characters; yours has 100,001."),
     ],
 )
@@ -86,3 +90,20 @@ def test_equal_settings_compare_and_hash_equal():
     assert plain["logit_bias"] == [[3, -2.5], [7, 1.0]] and plain["suppress_tokens"] == [4, 9]
     assert plain["grammar"] == {"kind": "choice", "source": ["a", "b"]}
     assert Grammar("json_schema", {"type": "object"}).source == '{"type": "object"}'
+
+
+def test_the_signature_for_editors_has_the_fields_and_defaults_of_the_class():
+    """Type checkers read an `__init__` that Python does not run."""
+    tree = ast.parse((Path(jakiro.__file__).parent / "config.py").read_text(encoding="utf-8"))
+    (config,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "SamplingParams")
+    (init,) = (node for node in ast.walk(config) if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    names = [argument.arg for argument in init.args.args[1:]]
+    defaults = dict(zip(names, map(ast.literal_eval, init.args.defaults), strict=True))
+    assert defaults == {field.name: field.default for field in fields(SamplingParams)}
+
+
+def test_public_names_are_listed_and_others_are_refused():
+    assert {*jakiro.__all__} <= {*dir(jakiro)}
+    assert jakiro.Grammar is Grammar
+    with pytest.raises(AttributeError, match="no attribute 'SamplingParam'"):
+        _ = jakiro.SamplingParam

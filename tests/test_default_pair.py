@@ -114,7 +114,7 @@ def compare(generator, prompts, length, tree, monkeypatch):
 
 
 def stock_target(generator):
-    """Return transformers' own model with the same weights: those of the file, or those rounded to bfloat16."""
+    """Return transformers' own model with the same weights, either as in the file or rounded to bfloat16."""
     if isinstance(generator.target.model, StoredModel):
         stock = stock_model(read_gguf_model(embedded_file()[1]), torch.float32)
         return stock, generator.tokenizer

@@ -1,4 +1,4 @@
-"""Links in documents are valid, and the commands and options that they name exist."""
+"""Documents: their links, paths, modules and commands exist."""
 
 import functools
 import re
@@ -45,12 +45,11 @@ def options_of(name):
     return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
-# The changelog also names commands that were removed
-@pytest.mark.parametrize(
-    "document",
-    [path for path in DOCUMENTS if path.name != "CHANGELOG.md"],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
+# The changelog also names removed commands and files
+CURRENT_DOCUMENTS = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("document", CURRENT_DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_and_options_that_documents_name_exist(document):
     existing = typer.main.get_command(commands).commands
     text = document.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -58,3 +57,42 @@ def test_commands_and_options_that_documents_name_exist(document):
         if name in existing:
             assert not set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - options_of(name), f"{name}{rest}"
     assert not set(re.findall(r"python -m jakiro ([a-z]+)", text)) - set(existing)
+
+
+PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)*(?:\.(?:py|js|css|c|md|json|ipynb|sh|png|gif)|/)")
+MODULE = re.compile(r"(?:jakiro|app|lab|tests)(?:\.\w+)+")
+# Folders that a path in a document may be relative to
+BASES = ("", "jakiro", "jakiro/backends", "jakiro/backends/native", "app", "assets/web", "lab")
+# Placeholders, folders of the cache, and files that a command writes
+OTHER_PATHS = re.compile(r".*\bNAME\b|runs/|native/|wheels/")
+# Fields of the API's responses
+FIELDS = re.compile(r"jakiro\.(?:hints|provenance|alternatives)")
+
+
+def code_spans(document):
+    """Return the inline code of a document, and the words of its fenced commands."""
+    text = document.read_text(encoding="utf-8")
+    commands = re.findall(r"^ *```console\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    return {*re.findall(r"`([^`\n]+)`", FENCED.sub("", text)), *" ".join(commands).split()}
+
+
+def module_exists(name):
+    """Return whether a dotted name is a module of this repository, or a name inside one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:count])
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if file.is_file() or path.is_dir():
+            text = file.read_text(encoding="utf-8") if file.is_file() else ""
+            return all(re.search(rf"\b{part}\b", text) for part in parts[count:])
+    return False
+
+
+@pytest.mark.parametrize("document", CURRENT_DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_paths_and_modules_that_documents_name_exist(document):
+    spans = code_spans(document)
+    paths = [span for span in spans if PATH.fullmatch(span) and "/" in span and not OTHER_PATHS.match(span)]
+    folders = [*(ROOT / base for base in BASES), document.parent]
+    assert not [path for path in paths if not any((folder / path).exists() for folder in folders)]
+    modules = [span for span in spans if MODULE.fullmatch(span) and not PATH.fullmatch(span) and not FIELDS.match(span)]
+    assert not [name for name in modules if not module_exists(name)]

@@ -1,4 +1,4 @@
-"""Invalid requests raise one sentence with the value and what is expected; the next request works."""
+"""Invalid requests raise one sentence with the value and the expected values; the next request works."""
 
 import copy
 import json
@@ -95,7 +95,7 @@ def test_tokens_that_the_model_lacks_are_reported_at_load_and_refused_in_prompts
     tiny_model().save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     generator = JakiroGenerator.from_pretrained(str(tmp_path), "none", device="cpu", dtype="float32")
-    assert any("has 261 tokens, the model knows 260" in notice for notice in generator.notices)
+    assert any("has 261 tokens, the model 260" in notice for notice in generator.notices)
     assert_refused(
         lambda: generator.run("What is <new> here?", SAMPLING, "autoregressive"), "“<new>”, token 260", "260 tokens"
     )
@@ -111,15 +111,18 @@ def test_recommended_settings_are_reported_and_unsupported_ones_are_named(tmp_pa
     generator = JakiroGenerator.from_pretrained(str(tmp_path), "none", device="cpu", dtype="float32")
     assert generator.status["makers_settings"] == recommended
     notices = " ".join(generator.notices)
-    assert "makers ask for temperature 0.7, top_p 0.8, top_k 20, repetition_penalty 1.1; what you set counts" in notices
-    assert "generation_config.json asks for typical_p 0.9; none of this is applied." in notices
+    assert (
+        "recommends temperature 0.7, top_p 0.8, top_k 20, repetition_penalty 1.1; these settings are used only"
+        in notices
+    )
+    assert "generation_config.json sets typical_p 0.9; none of this is applied." in notices
     sampling = SamplingParams(top_k=5, seed=3).with_makers(recommended)
     assert sampling == SamplingParams(0.7, 0.8, 5, 3, repetition_penalty=1.1)
     (tmp_path / "generation_config.json").write_text("{}", encoding="utf-8")
-    entry = registry.Entry(str(tmp_path), None, makers_settings={"top_k": 7})
+    entry = registry.Entry(str(tmp_path), None, sampling={"top_k": 7})
     monkeypatch.setitem(registry.ENTRIES, "known-here", entry)
     generator = JakiroGenerator.from_pretrained("known-here", "none", device="cpu", dtype="float32")
-    assert generator.status["makers_settings"] == {"top_k": 7} and "ask for top_k 7" in " ".join(generator.notices)
+    assert generator.status["makers_settings"] == {"top_k": 7} and "recommends top_k 7;" in " ".join(generator.notices)
     assert unapplied(tiny_model().generation_config) == [] and tiny_target().makers_settings == {}
 
 
@@ -152,7 +155,7 @@ def slowly():
     go_on.start()
     go_on.join()
     return None, "a test"
-library._found_once = slowly
+library._load_once = slowly
 library.start_build()
 compiling.wait()
 alike = lambda: library.library() is None

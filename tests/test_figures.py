@@ -160,8 +160,8 @@ def test_an_answer_without_steps_gives_one_sentence(opening, plot, tmp_path):
         assert not figure.data and "nothing to show: no step" in figure.layout.annotations[0].text
     assert "0 steps" in repr(empty) and "<table>" in empty._repr_html_()
     empty.save(tmp_path / "empty.json")
-    asked = (tmp_path / "empty.json", "--figure", "tree", "--out", tmp_path / "a.html")
-    assert str(plot(*asked).exception) == "This answer has no steps, so there is no draft tree."
+    arguments = (tmp_path / "empty.json", "--figure", "tree", "--out", tmp_path / "a.html")
+    assert str(plot(*arguments).exception) == "This answer has no steps, so there is no draft tree."
 
 
 def test_one_step_gives_every_figure(opening):
@@ -180,8 +180,11 @@ def test_a_tree_of_60_nodes_has_a_row_for_each_leaf_below_its_legend(large):
         parent = dice.randrange(max(0, index - 12), index)
         nodes.append(replace(step.nodes[1], parent=parent, depth=nodes[parent].depth + 1))
     figure = figures.draft_tree(replace(step, nodes=tuple(nodes), accepted_path=()), large.header.proposers)
-    (line, root, drawn) = figure.data
-    assert len({*zip(drawn.x, drawn.y, strict=True)}) == 60 and (line.name, root.name) == ("not accepted", "root")
+    (line, root, candidates) = figure.data
+    assert len({*zip(candidates.x, candidates.y, strict=True)}) == 60 and (line.name, root.name) == (
+        "not accepted",
+        "root",
+    )
     leaves = 61 - len({node.parent for node in nodes[1:]})
     assert figure.layout.height >= figures.LEAF_PIXELS * leaves + figure.layout.margin.t
     # Shares of the height would move the legend over the title of a tall figure
@@ -192,8 +195,8 @@ def test_trace_has_a_short_representation_and_can_be_saved_and_loaded(opening, t
     trace = opening["jakiro"]
     assert len(repr(trace)) < 120 and len(repr(trace.steps[0])) < 160
     assert f"{len(trace.token_ids)} tokens, {len(trace.steps)} steps" in repr(trace)
-    shown = trace._repr_html_()
-    assert len(shown) < 6000 and "<script" not in shown and shown.count("✓") > 2
+    html = trace._repr_html_()
+    assert len(html) < 6000 and "<script" not in html and html.count("✓") > 2
     trace.save(tmp_path / "trace.json")
     assert Trace.load(tmp_path / "trace.json") == trace
     (tmp_path / "old.json").write_text(trace.to_json().replace('"schema_version":1', '"schema_version":99'))

@@ -57,11 +57,11 @@ def cut_inside_a_block(trace):
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled", "nucleus"])
 def test_the_token_limit_cuts_ids_text_and_metrics_together_inside_a_block(scripted, sampling):
-    whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling), 0
+    expected, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling), 0
     for limit in range(1, LENGTH + 1):
         for method in ("jakiro", "autoregressive")[: 2 if limit % 6 == 1 else 1]:
             trace = scripted.run(QUESTION, replace(sampling, max_new_tokens=limit), method=method, tree=TREE)
-            assert (trace.token_ids, trace.end_reason) == (whole[:limit], "length")
+            assert (trace.token_ids, trace.end_reason) == (expected[:limit], "length")
             assert_consistent(trace, scripted)
             inside += cut_inside_a_block(trace)
             if trace.decode_seconds:
@@ -71,15 +71,15 @@ def test_the_token_limit_cuts_ids_text_and_metrics_together_inside_a_block(scrip
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled", "nucleus"])
 def test_stop_token_ends_the_answer_at_any_position_in_a_block(scripted, monkeypatch, sampling):
-    whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling), 0
-    for index, token_id in enumerate(whole):
+    expected, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling), 0
+    for index, token_id in enumerate(expected):
         monkeypatch.setattr(scripted.target, "stop_ids", frozenset({token_id}))
         for method in ("jakiro", "autoregressive")[: 2 if index % 6 == 0 else 1]:
             trace = scripted.run(QUESTION, sampling, method=method, tree=TREE)
-            assert trace.token_ids == whole[: whole.index(token_id) + 1]
+            assert trace.token_ids == expected[: expected.index(token_id) + 1]
             assert trace.end_reason == "eos"
             assert_consistent(trace, scripted)
-            assert bool(trace.steps) == (index > 0 and token_id != whole[0])
+            assert bool(trace.steps) == (index > 0 and token_id != expected[0])
             inside += cut_inside_a_block(trace)
     assert inside > 3
 
@@ -113,13 +113,13 @@ def test_context_length_ends_an_answer_before_the_token_limit(scripted, method, 
 
 
 def test_closing_a_stream_stops_it_and_keeps_the_decoded_tokens(scripted):
-    whole = scripted.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
+    complete = scripted.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
     stream = scripted.stream(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
     seen = [next(stream), next(stream)]
     stream.close()
     assert list(stream) == [] and stream.trace.steps == seen
     assert stream.trace.end_reason == "stopped"
-    assert stream.trace.token_ids == whole.token_ids[: len(stream.trace.token_ids)]
+    assert stream.trace.token_ids == complete.token_ids[: len(stream.trace.token_ids)]
     Trace.from_json(stream.trace.to_json())
     done = scripted.stream(QUESTION, SamplingParams(max_new_tokens=2), tree=TREE)
     list(done)
@@ -166,3 +166,23 @@ def test_tree_budget_learns_accepted_counts_of_planned_trees_only(monkeypatch):
     assert set(planned) == {False, True}
     for step, as_planned, accepted in zip(trace.steps, planned, learned, strict=True):
         assert accepted == (len(step.accepted_path) if as_planned else None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "sentence"),
+    [
+        ([{"temperature": 0.7}], {}, "got {'temperature': 0.7}; pass sampling=SamplingParams(temperature=0.7)."),
+        (["jakiro"], {}, "sampling must be a SamplingParams; got 'jakiro'; pass a method as method='jakiro'."),
+        ([], {"tree": {"nodes": 4}}, "tree must be a TreeConfig; got {'nodes': 4}; pass tree=TreeConfig(nodes=4)."),
+        ([], {"temperature": 0.7}, "is a setting of SamplingParams; pass sampling=SamplingParams(temperature=0.7)."),
+        ([], {"nodes": 4}, "nodes is a setting of TreeConfig; pass tree=TreeConfig(nodes=4)."),
+        ([], {"prefix": 1}, "prefix is no option; choose one of raw, prefixes, template_arguments, "),
+    ],
+)
+@pytest.mark.parametrize("call", ["stream", "run", "race"])
+def test_an_argument_of_a_wrong_type_or_name_is_answered_with_what_to_pass(
+    generator, call, arguments, options, sentence
+):
+    with pytest.raises(TypeError) as error:
+        getattr(generator, call)(QUESTION, *arguments, **options)
+    assert sentence in str(error.value)

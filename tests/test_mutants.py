@@ -25,6 +25,6 @@ def test_make_test_runs_the_test_of_each_fault(fault):
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     named = [node for node in ast.walk(tree) if name and getattr(node, "name", "") == name]
     assert named or not name
-    whole = [node.value for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.dump(node)]
-    marks = [*whole, *(mark for node in named for mark in node.decorator_list)]
+    module_marks = [node.value for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.dump(node)]
+    marks = [*module_marks, *(mark for node in named for mark in node.decorator_list)]
     assert not any(ast.unparse(node) == "pytest.mark.rare" for mark in marks for node in ast.walk(mark))

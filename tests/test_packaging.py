@@ -16,12 +16,13 @@ import yaml
 from packaging.requirements import Requirement
 
 import jakiro
+from jakiro.cli import errors
 from jakiro.heads.config import KIND
 from jakiro.heads.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 # Folders of assets/ that only the page reads; it runs from a checkout or a Space
-PAGE_FOLDERS = {"plots", "traces", "web"}
+PAGE_FOLDERS = {"bundle", "plots", "site", "traces", "web"}
 # Dependencies of transformers and accelerate, which choose the versions; a Space has its own huggingface_hub
 TRANSITIVE = {"httpx2", "huggingface_hub", "jinja2", "numpy", "psutil", "tokenizers"}
 
@@ -53,8 +54,9 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("build")
     for name in ("jakiro", "assets"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
+    (folder / "docs").mkdir()
+    for name in ("pyproject.toml", "docs/package.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
     options = "pip wheel --no-deps --no-build-isolation --no-index -w out ."
     subprocess.run([sys.executable, "-m", *options.split()], cwd=folder, check=True, capture_output=True)
     return next((folder / "out").glob("*.whl"))
@@ -148,6 +150,18 @@ def test_dependencies_are_pinned_exactly_and_declared_in_the_project(project):
     assert names_of([*extras["train"], *extras["serve"]]) <= pins.keys()
 
 
+def test_contributing_lists_every_dependency(project):
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").rpartition("| Package | Why |")[2]
+    listed = set(
+        re.findall(r"[\w-]+", " ".join(row.split("|")[1] for row in table.splitlines() if row.count("|") == 3))
+    )
+    extras = project["project"]["optional-dependencies"].values()
+    declared = names_of([*project["project"]["dependencies"], *(line for lines in extras for line in lines)])
+    assert (
+        not (declared | requirements("requirements.txt").keys() | requirements("requirements-dev.txt").keys()) - listed
+    )
+
+
 def test_every_package_on_disk_is_listed(project):
     packages = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "jakiro").rglob("*.py")}
     assert set(project["tool"]["setuptools"]["packages"]) == packages | {"jakiro.assets"}
@@ -169,6 +183,28 @@ def test_wheel_contains_the_library_and_its_data(wheel):
     prefixes = tuple(f"jakiro/assets/{folder}/" for folder in PAGE_FOLDERS)
     page_files = {name for name in names if name.startswith(prefixes)}
     assert page_files == {"jakiro/assets/plots/template.json"}
+    assert "jakiro/py.typed" in names
+
+
+def test_metadata_describe_the_package_and_name_extras_that_exist(wheel, project):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    headers, _, description = archive.read(name).decode("utf-8").partition("\n\n")
+    assert description.startswith("# Jakiro\n")
+    assert re.search("^Author: .", headers, re.M) and re.search("^Project-URL: Paper, https://", headers, re.M)
+    for version in ("3.11", "3.12", "3.13"):
+        assert f"Classifier: Programming Language :: Python :: {version}\n" in headers
+    extras = project["project"]["optional-dependencies"]
+    for package, extra in errors.EXTRAS.items():
+        assert package in names_of(extras[extra])
+
+
+def test_hosted_workflow_uses_the_torch_of_the_makefile():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    pinned = re.search(r"^TORCH := (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1]
+    job = workflow["jobs"]["test"]
+    assert job["steps"][-1]["run"] == f"make test TORCH={pinned}+cpu"
+    assert job["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
 
 
 def test_tracked_files_are_small_and_contain_no_personal_paths():

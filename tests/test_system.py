@@ -49,7 +49,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     [
         (OSError(errno.ENOSPC, "full"), "No space left on device; free space there"),
         (OSError(errno.EROFS, "read-only"), "Read-only file system; allow this user to write there"),
-        (OSError(errno.ENOTDIR, "a file"), "Not a directory; a file stands where a folder is needed, move it away"),
+        (OSError(errno.ENOTDIR, "a file"), "Not a directory; a file has the place of a folder, move it away"),
         (RuntimeError("I/O error: No space left on device (os error 28)"), "No space left on device; free space there"),
     ],
 )
@@ -161,7 +161,7 @@ def test_freed_memory_is_returned_to_the_system():
         pytest.skip("only glibc keeps freed memory")
     program = """
 from pathlib import Path
-from jakiro.system import give_back_memory
+from jakiro.system import trim_heap
 
 def pages():
     return int(Path("/proc/self/statm").read_text().split()[1])
@@ -171,7 +171,7 @@ held = pages()
 last = pieces.pop()
 del pieces
 kept = pages()
-give_back_memory()
+trim_heap()
 print(held, kept, pages())
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)

@@ -55,7 +55,7 @@ SPACES = {
 
 
 def byte_level_inside(*steps):
-    """Return a byte-level BPE tokenizer whose decoder has additional steps, as several published models do."""
+    """Return a byte-level BPE tokenizer with additional decoder steps, as several published models have."""
     tokenizer = byte_tokenizer()
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), *steps])

@@ -1,7 +1,8 @@
-"""What runs an answer: the one interface between the queue of visitors and a model, here or elsewhere.
+"""The interface between the queue of visitors and a model, here or elsewhere.
 
-The page knows nothing else of models. `app/devices/local.py` runs one in this process; other implementations may run it
-in another process or on other machines, so everything that crosses is plain data that can be pickled.
+The page uses models only through this interface. `app/devices/local.py` runs one in this process; other
+implementations may use another process or other machines, so all arguments and results are plain data that can be
+pickled.
 """
 
 import threading
@@ -30,52 +31,52 @@ def keep(event: Event, traces: dict[str, Trace]) -> None:
 
 
 class Device(Protocol):
-    """Runs answers; the service loads it once in the background, then gives each place one `Asking` at a time."""
+    """Runs answers; the service loads it once in the background, then assigns each place one `Asking` at a time."""
 
     @property
     def places(self) -> int:
-        """How many answers it runs at once; it may change while the page is up, and is at least 1."""
+        """Return the number of answers that run at once, at least 1; it may change while the page is running."""
 
     @property
     def metered(self) -> bool:
-        """Whether what an answer takes is counted against its visitor, so that none should go on unread for long."""
+        """Return whether an answer uses its visitor's quota, so that unread answers should end soon."""
 
     @property
     def status(self) -> dict:
-        """What runs where, in the keys of `JakiroGenerator.status`; asked for only after `load`."""
+        """Return the device status; same keys as `JakiroGenerator.status`. Call after `load`."""
 
     @property
     def costs(self) -> dict | None:
-        """What passes cost on this device, as `DeviceProfile.to_dict` writes it; None where it is not known."""
+        """Return the measured costs of passes in the format of `DeviceProfile.to_dict`; None if unknown."""
 
     @property
     def environment(self) -> dict:
-        """Where it computes, as `jakiro.bench.environment` writes it; asked for only after an answer."""
+        """Return the environment in the format of `jakiro.bench.environment`. Call after an answer."""
 
     def load(self, told: Callable[[str, float | None], None]) -> None:
-        """Loads, in a thread of the service; returns when answers can be given.
+        """Load, in a thread of the service; return when answers are possible.
 
         Args:
-            told: called with LOADING or a step of a start (`jakiro.progress.STEPS`), and the share of it that is done
-                from 0 to 1, None if unknown.
+            told: callback with LOADING or a step of a start (`jakiro.progress.STEPS`), and the share that is done, from
+                0 to 1; None if unknown.
 
         Raises:
-            Exception: what went wrong; its text is shown to visitors after "The model could not be loaded".
+            Exception: loading failed; visitors read its text after "The model could not be loaded".
         """
 
     def answer(self, asking: Asking, halt: threading.Event, prefixes: OwnPrefixes | None = None) -> Iterator[Event]:
-        """Runs one answer in the caller's thread: the headers of all methods, then steps, then an end for each method.
+        """Run one answer in the caller's thread: yield the headers of all methods, then steps, then an end for each.
 
-        It ends soon after `halt` is set, within a second even where no event is due, with ends that say "stopped"
-        for methods that were not done. Closing the iterator frees the place as well, but gives no more events.
-        A failure leaves the device fit for the next asking.
+        It ends within a second after `halt` is set, also if no event is due; methods that were not done end with
+        "stopped". Closing the iterator frees the place too, but yields no more events. After a failure the device
+        can run the next request.
 
         Args:
-            prefixes: what this visitor's earlier answers have read; of use only to a model in this process.
+            prefixes: the visitor's prefix cache; used only by a model in this process.
 
         Raises:
-            ValueError: one sentence for the visitor. Anything else is taken for a defect and not shown in detail.
+            ValueError: one sentence for the visitor. Other exceptions are defects and are not shown in detail.
         """
 
     def close(self) -> None:
-        """Gives back what it holds; called once, after the last answer."""
+        """Release all resources; called once, after the last answer."""

@@ -1,4 +1,4 @@
-"""Which device runs the answers: one in this process, a borrowed GPU on ZeroGPU, or workers of a Ray cluster."""
+"""The choice of the device: a model in this process, a borrowed GPU on ZeroGPU, or workers of a Ray cluster."""
 
 import importlib.util
 from collections.abc import Callable
@@ -12,14 +12,15 @@ from jakiro.loading.options import LoadOptions
 
 
 def device_for(workers: str | None, options: LoadOptions, load_generator: Callable[[], object]) -> Device:
-    """The device that the command line asks for, or that this machine is; nothing is loaded yet.
+    """Return the device for this command line or machine; nothing is loaded yet.
 
     Args:
-        workers: address of a Ray cluster, whose workers have been started with methods and arguments of their own.
-        options: the pair, for a device that reads it itself. load_generator: loads it into this process.
+        workers: address of a Ray cluster; its workers were started with their own methods and arguments.
+        options: the pair, for a device that reads it itself.
+        load_generator: loads the pair into this process.
 
     Raises:
-        ValueError: workers asked for without Ray.
+        ValueError: `workers` is set, but Ray is not installed.
     """
     if workers:
         if importlib.util.find_spec("ray") is None:

@@ -10,7 +10,7 @@ from jakiro.bench.environment import environment
 from jakiro.decode.prefix_cache import OwnPrefixes
 from jakiro.drafters.registry import DEFAULT
 from jakiro.progress import MEASURE, reporting_to, step
-from jakiro.system import free_memory, is_out_of_memory, within_memory
+from jakiro.system import is_out_of_memory, release_memory, within_memory
 
 
 class LocalDevice:
@@ -45,33 +45,33 @@ class LocalDevice:
     def _loaded(self):
         generator = self._load_generator()
         if generator.status["head"]:
-            # What passes cost here is timed before the first answer needs it
+            # Measure the costs of passes before the first answer needs them
             with step(MEASURE):
                 _ = generator.profile
         return generator
 
     def swap(self, load_generator: Callable[[], object], told: Callable[[str, float | None], None]) -> None:
-        """Runs another pair from now on; if it cannot be loaded the old one stays, and the error is raised.
+        """Replace the pair; if the new one cannot be loaded, keep the old one and raise the error.
 
-        Where both have no room at once, the old one is let go first, and loaded again if the other fails.
+        If memory does not suffice for both, the old one is released first, and loaded again if the other fails.
         """
         before, self._load_generator = self._load_generator, load_generator
         try:
             if not self._loads_beside(told):
                 self.generator, self._notices = None, [words.SWAP_ONE_AT_A_TIME]
-                free_memory()
+                release_memory()
                 self.load(told)
         except Exception:
             self._load_generator = before
             if self.generator is None:
-                free_memory()
+                release_memory()
                 self.load(told)
             raise
         finally:
-            free_memory()
+            release_memory()
 
     def _loads_beside(self, told: Callable[[str, float | None], None]) -> bool:
-        """Loads while the pair before is still there; False where there is no room for both, but for one."""
+        """Load while the previous pair is still loaded; return False if memory suffices for only one."""
         try:
             self.load(told)
         except ValueError as error:
@@ -96,13 +96,13 @@ class LocalDevice:
             if not is_out_of_memory(error):
                 raise
         # After the handler, where no traceback holds the answer's tensors any more
-        free_memory()
+        release_memory()
         tokens = max(num_tokens.values(), default=0)
         raise ValueError(words.OUT_OF_MEMORY_AT.format(tokens=tokens) if tokens else words.OUT_OF_MEMORY)
 
     def close(self) -> None:
         self.generator = None
-        free_memory()
+        release_memory()
 
 
 def answer_events(
@@ -123,7 +123,7 @@ def answer_events(
     if not generator.status["head"]:
         methods = generator.known_methods.runnable_without_head(methods)
     elif generator.usual is not DEFAULT:
-        # The form's default stands for what drafts with the head that is loaded
+        # The form's default means the usual method of the loaded head
         default = (DEFAULT.name, *DEFAULT.aliases)
         methods = tuple(dict.fromkeys(generator.usual.name if name in default else name for name in methods))
     if asking.echo:
@@ -149,8 +149,8 @@ def answer_events(
         yield "end", method, trace.end_reason or "stopped"
 
 
-def _check_length(asking: Asking, came: int) -> None:
+def _check_length(asking: Asking, num_tokens: int) -> None:
     limit = asking.max_prompt_tokens
-    if came > limit:
-        sentence = words.PROMPT_TOO_MANY_TOKENS.format(came=came, limit=limit, excess=came - limit)
+    if num_tokens > limit:
+        sentence = words.PROMPT_TOO_MANY_TOKENS.format(value=num_tokens, limit=limit, excess=num_tokens - limit)
         raise ValueError(sentence + chat_counts(asking.messages))

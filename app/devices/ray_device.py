@@ -1,4 +1,4 @@
-"""Workers of a Ray cluster as the page's device; what they are is `ray_workers.py`. Imported only where Ray is."""
+"""Workers of a Ray cluster as the page's device; `ray_workers.py` defines them. Imported only if Ray is installed."""
 
 import threading
 import uuid
@@ -34,10 +34,10 @@ class RayDevice:
         self._relay, self._mending = None, threading.Lock()
 
     def load(self, told: Callable[[str, float | None], None]) -> None:
-        """Connects; its sentences say which step failed.
+        """Connect to the cluster; each error names the step that failed.
 
         Raises:
-            ConnectionError: no cluster there, no process of the cluster for this page, or none of our workers in it.
+            ConnectionError: no cluster, no process of the cluster for this page, or no workers of this page in it.
         """
         told(LOADING, None)
         try:
@@ -81,7 +81,7 @@ class RayDevice:
             relay = self._relay
             ray.get(relay.open.remote(key, asking))
         except RayActorError:
-            # It died with its machine; whatever it was reading is lost, but no later answer
+            # It died with its machine; its streams are lost, but later answers are not affected
             with self._mending:
                 if self._relay is relay:
                     self._new_relay()

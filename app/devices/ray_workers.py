@@ -1,7 +1,7 @@
 """The generator as a Ray Serve deployment, and the relay through which a page outside the cluster reads its streams.
 
-Imported only where Ray is. A replica holds one device and gives one answer at a time; replicas come and go with the
-length of the queue before them. Ray Serve routes, restarts and streams.
+Imported only if Ray is installed. A replica has one device and runs one answer at a time; Ray Serve adds and removes
+replicas with the length of the queue, and routes, restarts and streams.
 """
 
 import asyncio
@@ -63,9 +63,9 @@ class Worker:
 
 
 class Relay:
-    """An actor in the cluster that reads streams for one page: Ray's client carries plain calls, but no streams.
+    """An actor in the cluster that reads streams for one page; Ray's client supports plain calls, but no streams.
 
-    An answer whose worker dies before its first step is given to another one; after it, the page gets a sentence.
+    If a worker dies before its first step, its answer moves to another one; later, the page gets a sentence.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Relay:
         self._reading[key] = (arrived, asyncio.create_task(self._read(asking, arrived)))
 
     async def take(self, key: str) -> list[Event | None]:
-        """What has come since the last call, perhaps nothing yet; None is the end."""
+        """Return the events since the last call, possibly none; None is the end."""
         arrived, _ = self._reading[key]
         try:
             taken = [await asyncio.wait_for(arrived.get(), _TAKE_SECONDS)]
@@ -131,14 +131,14 @@ def application(load_generator: Callable[[], object], least: int, most: int, res
 
 
 def build(options: dict):
-    """For `serve run --name jakiro app.devices.ray_workers:build …`: the default pair, or what the options name.
+    """Build the app for `serve run --name jakiro app.devices.ray_workers:build …`.
 
     Args:
         options: `target`, `head`, `device`, `dtype`, `numerics`, `template_arguments` as on the page's command line;
-            `methods_from`, modules with a comma between them; `min_replicas` and `max_replicas` (1 and 1).
+            `methods_from`, comma-separated modules; `min_replicas` and `max_replicas` (1 and 1).
 
     Raises:
-        ValueError: an option with another name, or template arguments that are no JSON.
+        ValueError: an option is unknown, or template arguments are not JSON.
     """
     options = dict(options)
     least, most = (int(options.pop(name, 1)) for name in ("min_replicas", "max_replicas"))

@@ -1,7 +1,7 @@
-"""An answer's events on their way from another process: failures as plain data, and an end in time.
+"""Events of an answer from another process: failures become plain data, and the wait can be ended.
 
-For devices whose answers run elsewhere. Exceptions may get lost or lose their text on the way, so they become events; a
-wait for the other side cannot be interrupted, so it happens in a thread of its own.
+For devices that run answers elsewhere. Exceptions may be lost or lose their text on the way, so they become events. A
+wait for the other side cannot be interrupted, so it happens in its own thread.
 """
 
 import contextvars
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from app.devices.base import Event
 from app.words.errors import sentence_of
-from jakiro.system import free_memory
+from jakiro.system import release_memory
 
 # ("failed", None, sentence): the last event of an answer that could not be finished
 FAILED = "failed"
@@ -25,17 +25,17 @@ def with_failures(events: Iterator[Event]) -> Iterator[Event]:
         return
     except Exception as error:  # noqa: BLE001 - no exception may have to be pickled; the page shows a sentence
         sentence = sentence_of(error)
-    free_memory()
+    release_memory()
     yield FAILED, None, sentence
 
 
 def follow(open_events: Callable[[threading.Event], Iterator[Event]], halt: threading.Event) -> Iterator[Event]:
-    """The events that another process sends; ends soon after `halt`, whatever the other process does.
+    """Yield the events of another process; end soon after `halt`, even if the other process hangs.
 
     Args:
-        open_events: gives the events until the event it is called with is set; called, read and closed in one thread,
-            which keeps the caller's context.
-        halt: set when nobody wants the rest; headers that came are then answered by an end that says "stopped".
+        open_events: returns the events until its argument, an event, is set; called, read and closed in one thread with
+            the caller's context.
+        halt: set when the rest is not needed; lanes with a header then end with "stopped".
 
     Raises:
         ValueError: the other side's sentence.

@@ -1,9 +1,9 @@
-"""ZeroGPU on Spaces: each answer runs in a process that Spaces forks from this one and lends a GPU for some seconds.
+"""ZeroGPU on Spaces: each answer runs in a process that Spaces forks from this one, with a GPU for some seconds.
 
-The weights are read here, without a GPU; a forked process inherits them, moves them to its GPU and probes there. A CUDA
-graph belongs to the process that captured it: this one has none, a forked one captures what its answers run often
-enough, for trees of one size, and measures nothing. Everything Spaces pickles is plain data. The seconds asked for
-depend on the request, because short ones wait less.
+The weights are read here, without a GPU; a forked process inherits them, moves them to its GPU and probes there. CUDA
+graphs belong to the process that captured them: a forked process captures the passes that its answers use often enough,
+for trees of one size, and measures nothing. Everything Spaces pickles is plain data. The requested seconds depend on
+the request, because short requests wait less.
 """
 
 import importlib.util
@@ -27,6 +27,10 @@ from jakiro.bench.environment import environment
 PLACES = 4
 DTYPE = "bfloat16"
 SECONDS_MOST = 120
+# `spaces.GPU` requests this by default, so every account may
+_SECONDS_FOR_EVERY_ACCOUNT = 60
+# A shorter remaining quota is not worth a request
+_SECONDS_LEAST = 15
 # Of these, a fresh process takes some to find its GPU and to move the pair there
 _SECONDS_TO_START = 10
 # Spaces counts from before our first line, and ends a process without a word
@@ -39,7 +43,7 @@ _FOUND = "found"
 
 
 def is_here() -> bool:
-    """Whether this process runs in a Space on ZeroGPU."""
+    """Return whether this process runs in a Space on ZeroGPU."""
     asked_for = os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
     return asked_for and importlib.util.find_spec("spaces") is not None
 
@@ -48,9 +52,9 @@ class ZeroDevice:
     """Runs answers in processes with a borrowed GPU.
 
     Args:
-        read_pair: reads a pair without a GPU; gives what `jakiro.loading.loader.start_pair` takes.
+        read_pair: reads a pair without a GPU; returns the argument of `jakiro.loading.loader.start_pair`.
         gpu: the decorator `spaces.GPU`.
-        device: where a forked process moves the pair.
+        device: device to which a forked process moves the pair.
     """
 
     places, metered = PLACES, True
@@ -70,7 +74,7 @@ class ZeroDevice:
 
     @property
     def status(self) -> dict:
-        """As the latest answer found it on a GPU; until then what is known without one."""
+        """Return the status of the latest answer's GPU; before the first one, the status without a GPU."""
         return self._known_status or {
             "target": self._pair.names.target_name,
             "head": self._pair.names.head_name,
@@ -90,7 +94,7 @@ class ZeroDevice:
         seconds = seconds_for(asking, self._ms_per_token)
         milliseconds = tokens = 0
         try:
-            for kind, method, payload in follow(lambda _: self._on_gpu(asking, seconds), halt):
+            for kind, method, payload in self._request_gpu(asking, halt, seconds):
                 if kind == _FOUND:
                     self._known_status, self.environment = payload
                     continue
@@ -101,17 +105,30 @@ class ZeroDevice:
         except gr.Error as error:
             raise ValueError(sentence_for(error)) from error
         except (httpx.HTTPError, RuntimeError) as error:
-            # The service that lends GPUs cannot be reached, or gave an answer that its package does not know
+            # The GPU service cannot be reached, or its response is unknown to its package
             raise ValueError(words.ZERO_BUSY) from error
         finally:
             if tokens:
                 self._ms_per_token = _MEMORY * self._ms_per_token + (1 - _MEMORY) * milliseconds / tokens
 
+    def _request_gpu(self, asking: Asking, halt: threading.Event, seconds: int) -> Iterator[Event]:
+        """Yield the events of an answer; if the request is refused as too long, repeat it once with what is allowed."""
+        has_started = False
+        try:
+            for event in follow(lambda _: self._on_gpu(asking, seconds), halt):
+                has_started = True
+                yield event
+        except gr.Error as error:
+            allowed = allowed_seconds(error, seconds)
+            if has_started or allowed is None:
+                raise
+            yield from follow(lambda _: self._on_gpu(asking, allowed), halt)
+
     def close(self) -> None:
         self._pair = None
 
     def _answer_on_gpu(self, asking: Asking, seconds: int) -> Iterator[Event]:
-        """Runs in the forked process, whose copy of this object lasts as long as Spaces keeps the process."""
+        """Run in the forked process; its copy of this object exists as long as Spaces keeps the process."""
         since = time.monotonic() if self._generator is not None else self._forked or time.monotonic()
         yield from with_failures(self._answer_until(since + seconds - _SPARE_SECONDS, asking))
 
@@ -145,17 +162,30 @@ class ZeroDevice:
 
 
 def seconds_for(asking: Asking, ms_per_token: float) -> int:
-    """How long an answer may hold a GPU: its tokens at the speed so far and half as long again, capped.
+    """Return the seconds to request for an answer: its tokens at the speed so far, plus half, capped.
 
     Args:
-        ms_per_token: decode milliseconds a token took lately, over all methods.
+        ms_per_token: recent decode milliseconds per token, over all methods.
     """
     decoding = asking.params.max_new_tokens * len(asking.methods) * ms_per_token / 1000
     return min(math.ceil(_SECONDS_TO_START + _MARGIN * decoding), SECONDS_MOST)
 
 
+def allowed_seconds(error: gr.Error, requested: int) -> int | None:
+    """Return how many seconds the GPU service would allow, if it refused more; None if another request is of no use."""
+    title, message = error.title or "", str(error.message)
+    left = re.search(r"requested vs\. (\d+)s left", message)
+    if "illegal duration" in title:
+        allowed = _SECONDS_FOR_EVERY_ACCOUNT
+    elif left:
+        allowed = int(left[1])
+    else:
+        return None
+    return allowed if _SECONDS_LEAST <= allowed < requested else None
+
+
 def sentence_for(error: gr.Error) -> str:
-    """One sentence for what the GPU service says when it lends no GPU or takes it away; cases differ by their title."""
+    """Return one sentence for an error of the GPU service; its title identifies the case."""
     title, message = error.title or "", str(error.message)
     if "quota" in title or "credits" in title:
         wait = re.search(r"Try again in ([\d:]+)", message)

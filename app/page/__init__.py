@@ -1,1 +1,1 @@
-"""The page itself: its components, its tabs, its endpoints, and what the browser gets."""
+"""The page: its components, tabs, endpoints, and the data for the browser."""

@@ -58,7 +58,7 @@ def register(service: ModelService, runs: Runs) -> None:
             return Asking(messages, params, AUTOMATIC_TREE, _methods(asked, service.methods))
 
         for run, state, message in _answer(service, runs, request, asking):
-            # Before it began, a lane under every name; then those that ran
+            # At first a lane under every requested name; later the lanes that run
             named = run.traces or (run.asking.methods if state == "done" else ())
             lanes = {method: _lane(run.traces.get(method), state) for method in named}
             yield {"run": run.id, "state": state, "message": message, "lanes": lanes}
@@ -101,7 +101,7 @@ def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> I
             message = (waits or [message])[-1] if state == "waiting" else ""
             others = [name for name in run.asking.methods if name not in run.traces]
             if state == "done" and run.traces and others:
-                message = words.OTHERS_RAN.format(asked=", ".join(others), ran=", ".join(run.traces))
+                message = words.OTHERS_RAN.format(missing=", ".join(others), ran=", ".join(run.traces))
             yield run, state, message
     finally:
         run.stop()
@@ -124,7 +124,7 @@ def _methods(methods, known: Methods = METHODS) -> tuple[str, ...]:
 
 
 def _lane(trace: Trace | None, state: str) -> dict:
-    """What is known of one method's answer so far; numbers follow the definitions in `jakiro.trace`."""
+    """Return the state of one method's answer so far; `jakiro.trace` defines the numbers."""
     if trace is None:
         nothing = dict.fromkeys(("tau", "delivered_tau", "tokens_per_second"))
         reason = "stopped" if state == "done" else None

@@ -1,7 +1,6 @@
 """The tab "Benchmark": a small set measured live through the same queue as answers, recorded results, the leaderboard.
 
-The form and the results are drawn by the browser; what it asks for is checked here, and every number it shows is one of
-`jakiro.bench.report`.
+The browser draws the form and the results; requests are checked here, and all numbers come from `jakiro.bench.report`.
 """
 
 import functools
@@ -38,7 +37,7 @@ stop: () => trigger("stop_benchmark") })"""
 
 
 def head(known: Methods = METHODS) -> str:
-    """The block for the page's <head>, after the page's own and the lesson's: what the tab is until its code comes."""
+    """Return the block for the page's <head> after the lesson's: the tab before its code is loaded."""
     name, _ = packed_script(known)
     given = (
         f"Object.assign(Jakiro.words, {web.for_script(words.FIRST)}); Jakiro.benchmarkFile = {web.for_script(name)};"
@@ -47,7 +46,7 @@ def head(known: Methods = METHODS) -> str:
 
 
 def style() -> str:
-    return web.tight(["benchmark/benchmark.css"])
+    return web.bundle("benchmark.css")
 
 
 def packed_script(known: Methods = METHODS) -> tuple[str, bytes]:
@@ -64,7 +63,7 @@ def script(known: Methods = METHODS) -> str:
     form |= {"titles": titles, "minutes": trained_methods(known)}
     form |= {"most": len(questions), "categories": len({question.category for question in questions})}
     values = f"Object.assign(Jakiro.words, {web.for_script(words.FIRST | words.BROWSER)});"
-    return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(web.module_names('benchmark'))}"
+    return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.bundle('benchmark.js')}"
 
 
 def component(service: ModelService, pace: Pace) -> Benchmarks:
@@ -113,7 +112,7 @@ def component(service: ModelService, pace: Pace) -> Benchmarks:
 
 @functools.cache
 def leaderboard(known: Methods = METHODS) -> str:
-    """The shipped leaderboard of these methods as JSON, trees of each one's best size; "null" where there is none."""
+    """Return the leaderboard of these methods as JSON, each with its best tree size; "null" if there is none."""
     path = web.ASSETS / "benchmark" / "leaderboard.json"
     board = json.loads(path.read_text(encoding="utf-8"))["own_size"] if path.is_file() else None
     if board:
@@ -122,25 +121,25 @@ def leaderboard(known: Methods = METHODS) -> str:
 
 
 def read_request(wanted, most_tokens: int = MOST_TOKENS, known: Methods = METHODS) -> tuple[BenchSettings, list]:
-    """Checks what a visitor asked for.
+    """Check the requested benchmark.
 
     Args:
-        wanted: {"count": prompts, "temperatures": [...], "methods": [...]}; what is missing has its default.
+        wanted: {"count": prompts, "temperatures": [...], "methods": [...]}; missing values have defaults.
         most_tokens: the limit of one answer here; the benchmark's own may be lower.
-        known: the drafting methods that there are.
+        known: available drafting methods.
 
     Returns:
-        The library's settings and the questions to ask.
+        The library's settings and the questions.
 
     Raises:
-        ValueError: one clear sentence about the first value that does not fit.
+        ValueError: the first invalid value, in one sentence.
     """
     if not isinstance(wanted, dict):
-        raise ValueError(words.NOT_A_REQUEST.format(came=shortened(wanted)))
+        raise ValueError(words.NOT_A_REQUEST.format(value=shortened(wanted)))
     wanted = DEFAULTS | wanted
     most, count = len(load_questions()), whole(wanted["count"])
     if not is_count(count, 1) or count > most:
-        raise ValueError(words.COUNT_NOT_WHOLE.format(most=most, came=shortened(count)))
+        raise ValueError(words.COUNT_NOT_WHOLE.format(most=most, value=shortened(count)))
     temperatures = _chosen(
         wanted["temperatures"], TEMPERATURES, words.CHOOSE_TEMPERATURE, words.UNKNOWN_TEMPERATURE, "{:g}".format
     )
@@ -162,7 +161,7 @@ def _drafting(known: Methods) -> tuple[str, ...]:
 
 
 def _named(values, known: Methods) -> list:
-    """Aliases by the name of their method; what names none stays for `_chosen` to refuse."""
+    """Replace aliases by method names; `_chosen` rejects unknown names later."""
     aliases = {alias: name for name, method in known.items() for alias in method.aliases}
     values = values if isinstance(values, list) else [values]
     return [aliases.get(value, value) if isinstance(value, str) else value for value in values]
@@ -173,14 +172,14 @@ def _chosen(values, known: tuple, none_chosen: str, unknown: str, name) -> tuple
     values = values if isinstance(values, list) else [values]
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float | str) or value not in known:
-            raise ValueError(unknown.format(known=", ".join(map(name, known)), came=shortened(value)))
+            raise ValueError(unknown.format(known=", ".join(map(name, known)), value=shortened(value)))
     if not values:
         raise ValueError(none_chosen)
     return tuple(one for one in known if one in values)
 
 
 def measure(service: ModelService, benchmarks: Benchmarks, pace: Pace, visitor: Visitor, wanted) -> Iterator[dict]:
-    """Runs a benchmark: yields what the tab shows a few times a second, or {"error": sentence}."""
+    """Run a benchmark: yield the tab's data a few times a second, or {"error": sentence}."""
     limits = service.limits
     try:
         request = read_request(wanted, limits.max_new_tokens, service.methods)

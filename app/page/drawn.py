@@ -1,4 +1,4 @@
-"""A component that the browser draws by itself; the server gives it functions to call."""
+"""A component that the browser draws; it can call functions of the server."""
 
 import inspect
 from collections.abc import Callable
@@ -7,12 +7,13 @@ import gradio as gr
 
 
 def drawn(elem_id: str, mount: str, functions: dict[str, Callable], kind: str = "view", tab: str = "") -> gr.HTML:
-    """An empty element for the browser to fill.
+    """Return an empty element for the browser to fill.
 
     Args:
-        mount: the call that fills it, of `Jakiro`'s functions; it may use element, props, watch and server.
-        functions: what the browser may call, by name; each takes one argument or none.
-        kind: its class is `jk-` and this. tab: the tab that it belongs to, where it is one.
+        mount: call of a function of `Jakiro` that fills it; it may use element, props, watch and server.
+        functions: functions for the browser by name; each takes one argument or none.
+        kind: the class of the element is `jk-` and this.
+        tab: name of the tab, if the element is one.
     """
     classes, data = (f"jk-view jk-{tab}", f' data-tab="{tab}"') if tab else (f"jk-{kind}", "")
     return gr.HTML(

@@ -1,4 +1,4 @@
-"""The settings drawer: form fields, named as `read_asking` takes them, and the list of known pairs."""
+"""The settings drawer: form fields with the argument names of `read_asking`, and the list of models."""
 
 import json
 from dataclasses import asdict
@@ -16,16 +16,22 @@ from jakiro.drafters.registry import DEFAULT, METHODS, Methods
 
 
 def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS) -> list:
-    """The drawer; returns its fields. Which of them differ from the answer on screen, the browser marks."""
+    """Build the drawer and return its fields."""
     with gr.Column(elem_id="settings"):
-        close = gr.Button(words.CLOSE_SETTINGS, elem_id="close-settings", size="sm")
-        close.click(None, None, None, js="() => { Jakiro.toggleSettings(false); return []; }", api_visibility="private")
+        with gr.Row():
+            gr.Markdown(f"## {words.SETTINGS}")
+            reset = gr.Button(words.RESET, elem_id="reset-settings", size="sm", min_width=100)
+            close = gr.Button(words.CLOSE_SETTINGS, elem_id="close-settings", size="sm", min_width=60)
+        for button, script in ((close, "Jakiro.toggleSettings(false)"), (reset, "Jakiro.resetForm()")):
+            button.click(None, None, None, js=f"() => {{ {script}; return []; }}", api_visibility="private")
+        _heading(words.GROUP_ANSWER)
         length = _number(USUAL_LENGTH, words.LENGTH, words.LENGTH_INFO, "length")
-        drafting = [(method.title, method.name) for method in offered_methods(known)]
-        method = _choice(drafting, DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
+        system_prompt = _text(words.SYSTEM_PROMPT, None, "system-prompt", lines=3)
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
-        several = {"multiselect": True, "max_choices": MOST_LANES - 1}
-        further_lanes = _choice(drafting, [], words.FURTHER_LANES, words.FURTHER_LANES_INFO, "further-lanes", **several)
+        _heading(words.GROUP_SAMPLING)
+        with gr.Row():
+            makers = gr.Button(words.MAKERS, elem_id="makers-settings", size="sm", min_width=100)
+            greedy = gr.Button(words.GREEDY, elem_id="greedy", size="sm", min_width=100)
         with gr.Row():
             temperature = _number(0, words.TEMPERATURE, words.TEMPERATURE_INFO, "temperature", step=0.1)
             seed = _number(0, words.SEED, words.SEED_INFO, "seed")
@@ -42,19 +48,22 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
         with gr.Row():
             bias = _text(words.BIAS, words.BIAS_INFO, "logit-bias")
             suppressed = _text(words.SUPPRESSED, words.SUPPRESSED_INFO, "suppress-tokens")
-        with gr.Row():
-            makers = gr.Button(words.MAKERS, elem_id="makers-settings", size="sm", min_width=100)
-            greedy = gr.Button(words.GREEDY, elem_id="greedy", size="sm", min_width=100)
+        _heading(words.GROUP_FORMAT)
         answer_as = _choice(
             list(words.ANSWER_FORMS), words.FREE_TEXT, words.ANSWER_AS, words.ANSWER_AS_INFO, "answer-as"
         )
         answer_form = _text(words.ANSWER_FORM, words.ANSWER_FORM_INFO, "answer-form", lines=2)
-        tree = _either((words.AUTOMATIC, words.FIXED), words.AUTOMATIC, words.TREE, words.TREE_INFO, "tree")
+        _heading(words.GROUP_DRAFTING)
+        drafting = [(method.title, method.name) for method in offered_methods(known)]
+        method = _choice(drafting, DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
+        several = {"multiselect": True, "max_choices": MOST_LANES - 1}
+        further_lanes = _choice(drafting, [], words.FURTHER_LANES, words.FURTHER_LANES_INFO, "further-lanes", **several)
+        tree = _either(words.TREES, words.AUTOMATIC, words.TREE, words.TREE_INFO, "tree")
         with gr.Row():
             candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
             levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
-        exactness = _either((words.EXACT, words.FAST), numerics, words.NUMERICS, words.NUMERICS_INFO, "numerics")
-        system_prompt = _text(words.SYSTEM_PROMPT, None, "system-prompt", lines=3)
+        exactness = _either(words.ARITHMETIC, numerics, words.NUMERICS, words.NUMERICS_INFO, "numerics")
+        _heading(words.GROUP_MODEL)
         template_arguments = _text(words.TEMPLATE_ARGUMENTS, words.TEMPLATE_ARGUMENTS_INFO, "template-arguments")
         functions = {
             "pairs": picker.listing,
@@ -83,42 +92,42 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
 
 
 def calling(function: str, fields: list) -> str:
-    """The script that calls a function of the page with the names and the values of these fields."""
+    """Return the script that calls a function of the page with the names and values of these fields."""
     return f"(...values) => Jakiro.{function}({json.dumps([field.elem_id for field in fields])}, values)"
 
 
-def by_name(fields: list, values: tuple) -> dict:
-    """What the fields hold, by the names that `read_asking` takes."""
-    return {field.elem_id.replace("-", "_"): value for field, value in zip(fields, values, strict=True)}
-
-
 def _makers_values(settings: dict, names: list[str]) -> list:
-    """What the fields get of what a model's makers ask for; nothing where they ask for nothing."""
+    """Return updates with the recommended sampling settings; without any, show a notice."""
     if not settings:
         gr.Info(words.NO_MAKERS)
     return _values(settings, names)
 
 
 def _values(settings: dict, names: list[str]) -> list:
-    """Updates of the fields of these names; those that the settings leave out stay as they are."""
+    """Return updates of these fields; fields without a setting keep their values."""
     return [gr.update(value=settings[name]) if name in settings else gr.update() for name in names]
 
 
 def _sizes(tree: str):
-    """Candidates and levels act only on a fixed tree."""
+    """Enable candidates and levels only for a fixed tree."""
     return [gr.update(interactive=tree == words.FIXED)] * 2
 
 
 def _number(value: float, label: str, info: str, name: str, step: float = 1, interactive: bool = True) -> gr.Number:
-    """A number field without limits of its own: what does not fit is refused by the settings, in their words."""
+    """Return a number field without limits; `SamplingParams` rejects invalid values with its own messages."""
     return gr.Number(value, label=label, info=info, step=step, elem_id=name, min_width=100, interactive=interactive)
+
+
+def _heading(text: str) -> gr.Markdown:
+    """Return the heading of a group of fields."""
+    return gr.Markdown(f"### {text}")
 
 
 def _choice(choices: list[tuple[str, str]], value, label: str, info: str, name: str, **several) -> gr.Dropdown:
     return gr.Dropdown(choices, value=value, label=label, info=info, elem_id=name, filterable=False, **several)
 
 
-def _either(choices: tuple[str, str], value: str, label: str, info: str, name: str) -> gr.Radio:
+def _either(choices: tuple[tuple[str, str], ...], value: str, label: str, info: str, name: str) -> gr.Radio:
     return gr.Radio(list(choices), value=value, label=label, info=info, elem_id=name)
 
 

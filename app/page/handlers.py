@@ -1,6 +1,6 @@
-"""What happens when a visitor asks, stops or leaves: library events become small updates for the browser's view.
+"""Handlers of the page's events (ask, stop, resume, leave): library events become small updates for the view.
 
-An update carries the last few ticks by number, so that a slow browser can make up for a lost one; it asks for any other
+An update has the last few ticks by number, so that a slow browser can replace a lost one; it requests any other tick
 that it missed. The browser keeps the history. Questions and answers are never logged.
 """
 
@@ -34,15 +34,16 @@ def begin(
     service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True,
     run_id: str | None = None, prefixes: OwnPrefixes | None = None, events: EventQueue | None = None,
 ) -> AnswerRun:  # fmt: skip
-    """Checks the limits, takes a place in the queue and starts the answer.
+    """Check the limits, take a place in the queue and start the answer.
 
     Args:
-        replace: whether the visitor's older unfinished answer makes room; otherwise it keeps its place.
-        run_id: the new answer's; a page chooses it, and so knows which question an answer belongs to.
-        prefixes: where they are others than the visitor's own. events: see `AnswerRun`.
+        replace: stop the visitor's older unfinished answer; otherwise the new one is rejected.
+        run_id: id of the new answer. A page chooses it, so that it can match updates with questions.
+        prefixes: prefix cache; the visitor's own by default.
+        events: see `AnswerRun`.
 
     Raises:
-        ValueError: one sentence about the limit that does not allow it, or the id.
+        ValueError: a limit is exceeded, or the id is invalid or in use.
     """
     if run_id and (not _RUN_ID.fullmatch(run_id) or runs.find(run_id)):
         raise ValueError(words.BAD_RUN_ID)
@@ -57,12 +58,12 @@ def begin(
 
 
 def generate(service: ModelService, runs: Runs, visitor: Visitor, values: dict) -> Iterator[dict]:
-    """Answers one question: yields the view's value, at most twelve times a second.
+    """Answer one question: yield the view's value, at most twelve times a second.
 
-    A value that does not fit, or an error while answering, becomes `{"run": …, "error": sentence}`.
+    An invalid value, or an error while answering, becomes `{"run": …, "error": sentence}`.
 
     Args:
-        values: the form's, by name, see `read_asking`, and under `run_id` the answer's own.
+        values: arguments of `read_asking` by name, and `run_id`, the id of the answer.
     """
     run_id = str(values.pop("run_id", None) or uuid.uuid4().hex)
     try:
@@ -74,9 +75,9 @@ def generate(service: ModelService, runs: Runs, visitor: Visitor, values: dict) 
 
 
 def resume(service: ModelService, runs: Runs, visitor: Visitor, run_id: str) -> Iterator[dict]:
-    """Goes on with an answer whose connection broke, or whose page was loaded anew: first what there is.
+    """Continue an answer whose connection broke or whose page was reloaded, from its first tick.
 
-    Where it is not kept any more, `{"run": …, "gone": true}`.
+    If the server no longer keeps it, yield `{"run": …, "gone": true}`.
     """
     run = runs.take_over(str(run_id), visitor)
     if run is None:
@@ -95,27 +96,27 @@ def _read(service: ModelService, runs: Runs, run: AnswerRun) -> Iterator[dict]:
 
 
 def prefixes_of(service: ModelService, visitor: Visitor) -> OwnPrefixes | None:
-    """What this visitor's earlier answers have read; None for programs without a session or that ask once."""
+    """Return the visitor's prefix cache; None for programs without a session or that ask only once."""
     own = service.limits.prefix_megabytes and visitor.stays and visitor.session != visitor.address
     return service.prefixes.of(visitor) if own else None
 
 
 def visitor_of(request: gr.Request) -> Visitor:
-    """The tab or program that sent a request, and its network address, or its user name where there are logins."""
+    """Return the tab or program that sent a request, with its network address, or its user name if there are logins."""
     address = request.username or (request.client.host if request.client else "")
-    # What comes by Gradio's simple route is one question, whose session ends unheard
+    # A request by Gradio's simple route is one question, and its session ends without notice
     stays = "/gradio_api/call/" not in request.url.path
     return Visitor(str(request.session_hash or address), str(address), stays)
 
 
 def put_aside(runs: Runs, run_id: str) -> bool:
-    """Ends the stream of an answer that goes on, as hidden tabs want it; False where nobody reads it."""
+    """End the stream of an answer that continues, for a hidden tab; return False if no tab reads it."""
     run = runs.find(str(run_id))
     return run is not None and run.put_aside()
 
 
 def forget(service: ModelService, runs: Runs, run_id: str) -> None:
-    """The visitor has left: drops the prompt cache, and after a while the answers."""
+    """Drop the prefix cache of a visitor after leaving, and later the answers."""
     visitor = runs.visitor(run_id)
     if visitor is not None:
         runs.leave(visitor.session)
@@ -123,13 +124,13 @@ def forget(service: ModelService, runs: Runs, run_id: str) -> None:
 
 
 def update_seconds(service: ModelService) -> float:
-    """The shortest time between two updates of an answer."""
+    """Return the minimum time between two updates of an answer."""
     beside_model = service.ready and service.device.status["device"] == "cpu"
     return UPDATE_SECONDS_BESIDE_MODEL if beside_model else UPDATE_SECONDS
 
 
 def _updates(run: AnswerRun, seconds: float, reader: int) -> Iterator[dict]:
-    """The view's values: the last ticks by number; the last value, which Gradio sends twice, has one tick."""
+    """Yield the view's values: the last ticks by number. The last value has one tick, since Gradio sends it twice."""
     for batch in batches(run.events, seconds):
         events = [event for event in batch if event[0] != ASIDE]
         if events:
@@ -144,32 +145,46 @@ def _update(run: AnswerRun, events: list[tuple]) -> dict:
     kind, _, payload = events[-1]
     kept = 1 if kind in ("done", "error") else KEPT_TICKS
     if kept == 1:
-        run.events.put(events[-1])  # for a reader who comes back
+        run.events.put(events[-1])  # for a reader who returns
     first = max(0, number + 1 - kept)
     value = {"run": run.id, "ticks": {str(first + i): tick for i, tick in enumerate(run.ticks[first:])}}
     return value | {"error": payload} if kind == "error" else value
 
 
 def missed_ticks(runs: Runs, run_id: str, first: int) -> list[str] | None:
-    """All ticks of an answer from number `first` on, for a browser that was too busy; None for an unknown answer."""
+    """Return all ticks of an answer from number `first`, for a browser that missed some; None for an unknown answer."""
     run = runs.find(str(run_id))
     whole = isinstance(first, int) and not isinstance(first, bool) and first >= 0
     return None if run is None or not whole else run.ticks[first:]
 
 
-def link_trouble(service: ModelService, values: dict) -> str | None:
-    """One sentence on what asking a link's question would be refused for; None where nothing stands against it.
+def data_of(event: gr.EventData) -> dict:
+    """Return the data of a view's event, with dashes in names replaced; nothing for any other data."""
+    data = event._data
+    return {name.replace("-", "_"): value for name, value in data.items()} if isinstance(data, dict) else {}
+
+
+def stop(runs: Runs, run_id: str) -> bool:
+    """Stop an answer; return whether it is still kept."""
+    run = runs.find(str(run_id))
+    if run is not None:
+        run.stop()
+    return run is not None
+
+
+def trouble(service: ModelService, values: dict) -> str | None:
+    """Return why the form's values would be rejected, or None if they are valid.
 
     Args:
-        values: the form's as the link fills it, by field.
+        values: the form's values by field, as the page or a link fills it in.
     """
     try:
-        asked = {name.replace("-", "_"): value for name, value in values.items()}
-        asking = service.limits.check(read_asking(**asked, history=[], known=service.methods))
+        asked = {"history": []} | {name.replace("-", "_"): value for name, value in values.items()}
+        asking = service.limits.check(read_asking(**asked, known=service.methods))
         known = [method.name for method in offered_methods(service.methods)]
         for name in asking.methods:
             if name not in known and name != PLAIN.name:
-                raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=shortened(name)))
-    except Exception as error:  # noqa: BLE001 - a link may hold anything; each gets a sentence
+                raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), value=shortened(name)))
+    except Exception as error:  # noqa: BLE001 - a link may hold any value; each error becomes a sentence
         return sentence_of(error)
     return None

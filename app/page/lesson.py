@@ -1,7 +1,7 @@
-"""The tab "How it works": one component drawn by the browser, its scripts, words and recordings.
+"""The tab "Learn": one component drawn by the browser, its scripts, words and recordings.
 
-The scripts are a block of their own, so that saved replay pages stay small. What a stop shows is computed in the
-browser from the shipped recordings.
+The scripts are a separate block, so that saved replay pages stay small. The browser computes the content of each stop
+from the shipped recordings.
 """
 
 import gradio as gr
@@ -19,13 +19,11 @@ def script() -> str:
     texts = zip(lesson_words.STOPS, FORMULAS, strict=True)
     stops = [stop | {"formula": formula, "letters": LETTERS.get(n)} for n, (stop, formula) in enumerate(texts)]
     words, stops = web.for_script(lesson_words.BROWSER), web.for_script(stops)
-    return (
-        f"Object.assign(Jakiro.words, {words}); Jakiro.lessonTexts = {stops};\n{web.joined(web.module_names('lesson'))}"
-    )
+    return f"Object.assign(Jakiro.words, {words}); Jakiro.lessonTexts = {stops};\n{web.bundle('lesson.js')}"
 
 
 def style() -> str:
-    return web.tight(["lesson/lesson.css"])
+    return web.bundle("lesson.css")
 
 
 def head() -> str:

@@ -12,19 +12,19 @@ from app.words import page as words
 # Makes the function that loads a generator, from the names of a target and of a head ("none" for no head)
 LoaderOf = Callable[[str, str | None], Callable[[], object]]
 
-# Answers better than the one that comes with the package; once its file was fetched the page begins with it
+# Better answers than the target in the package; selected at the start once its file was downloaded
 PREFERRED_TARGET = "qwen2.5-coder-0.5b-instruct"
 LOOK_SECONDS = 5.0
 
 
 class Picker:
-    """The pairs a page offers.
+    """The pairs that a page offers.
 
     Args:
-        service: whose device is to run another pair.
-        loader_of: how a pair is loaded; None where the host keeps the model it started with.
-        folder: holds more targets and heads.
-        given: target and head the page was started with; None stands for the default.
+        service: its device runs another pair.
+        loader_of: loads a pair; None if the host fixed the model.
+        folder: has more targets and heads.
+        given: target and head of the command line; None means the default.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Picker:
         self._chosen = threading.Event()
 
     def makers_settings(self) -> dict:
-        """What the makers of the model that runs ask for; nothing while it is loaded."""
+        """Return the recommended sampling settings of the loaded model; empty while it is being loaded."""
         return self._service.device.status.get("makers_settings", {}) if self._service.ready else {}
 
     def listing(self) -> dict:
-        """What the browser shows: the pairs, and why none may be chosen (empty where one may)."""
+        """Return the pairs for the browser, and why none may be chosen (empty if allowed)."""
         pairs = [asdict(pair) | {"fits": pair.state != UNFIT} for pair in self._pairs()]
         for pair in pairs:
             del pair["target"], pair["head"]
@@ -66,7 +66,7 @@ class Picker:
         return ""
 
     def prefer(self, target: str) -> None:
-        """Chooses a target's pair, with its head, as soon as its files lie here, unless somebody has chosen before."""
+        """Choose a target's pair, with its head, as soon as its files are local, unless a visitor has chosen before."""
         while not self._service.closing and not self._chosen.wait(LOOK_SECONDS):
             pair = next((pair for pair in self._pairs() if pair.target == target), None)
             if pair is not None and pair.head and pair.state == HERE and self._service.settled:
@@ -87,7 +87,7 @@ class Picker:
 
     @property
     def first_name(self) -> str:
-        """What the pair is called that the page was started with."""
+        """Return the name of the pair that the page was started with."""
         from jakiro.loading import registry
 
         target, head = self._given

@@ -1,7 +1,7 @@
-"""One visitor's benchmark: prompts measured one turn at a time, so that answers to others come in between.
+"""One visitor's benchmark: prompts are measured one turn at a time, so that other answers can run in between.
 
-`jakiro.bench` decides which runs are made and how they are summed up; this only takes turns, stops when asked to, and
-reports progress.
+`jakiro.bench` decides which runs are made and how they are summarized; this module only takes turns, stops on request
+and reports progress.
 """
 
 import queue
@@ -26,7 +26,7 @@ _BREATH_SECONDS = 0.5
 
 
 class Halted(Exception):
-    """The visitor stopped or left in the middle of a run; what that run had is dropped."""
+    """The visitor stopped or left during a run; the results of that run are dropped."""
 
 
 class HaltingGenerator:
@@ -77,11 +77,11 @@ class BenchmarkRun(Stoppable):
 
     @property
     def at_work(self) -> bool:
-        """Whether it has not ended yet."""
+        """Return whether it is still running."""
         return self._thread.ident is None or self._thread.is_alive()
 
     def results(self) -> str | None:
-        """What was measured so far, as `python -m jakiro bench` writes it; None before the first prompt is done."""
+        """Return the results so far in the format of `python -m jakiro bench`; None before the first prompt is done."""
         runs = list(self.runs)
         return as_json(self._environment, self.settings, summarise(runs), runs) if runs else None
 
@@ -197,7 +197,7 @@ class Benchmarks:
             run.stop(reason)
 
     def results(self, run_id: str) -> str | None:
-        """What `BenchmarkRun.results` gives for a run; None where it is not kept."""
+        """Return `BenchmarkRun.results` of a run; None if it is no longer kept."""
         run = next((run for run in self._kept() if run.id == run_id), None)
         return run.results() if run else None
 

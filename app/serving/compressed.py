@@ -3,13 +3,13 @@
 import zlib
 
 UPDATES = "/queue/data"
-# The quickest level: the model computes beside it
+# The fastest level, because the model may compute on the same cores
 _LEVEL = 1
 _GZIP = 31
 
 
 class CompressedUpdates:
-    """ASGI middleware; who does not accept gzip gets the stream as it is."""
+    """ASGI middleware that compresses the stream of updates for clients that accept gzip."""
 
     def __init__(self, app) -> None:
         self._app = app

@@ -18,13 +18,13 @@ def hang_up_on_silence(server) -> None:
     protocol = server.config.http_protocol_class
 
     class Bounded(_Bounded, protocol):
-        silent: dict = {}  # noqa: RUF012 - shared by all connections, in the order in which they came
+        silent: dict = {}  # noqa: RUF012 - shared by all connections, in order of arrival
 
     server.config.http_protocol_class = Bounded
 
 
 class _Bounded(asyncio.Protocol):
-    """Stands before one of uvicorn's protocols for HTTP; both know an answer that is on its way as `cycle`."""
+    """Wrap one of uvicorn's HTTP protocols; both store the current response as `cycle`."""
 
     silent: dict
     _head_bytes = None
@@ -54,7 +54,7 @@ class _Bounded(asyncio.Protocol):
             self._heard()
 
     def on_message_begin(self) -> None:
-        """A head begins; `httptools` calls it, while `h11` bounds heads by itself."""
+        """Count the bytes of a new request head. `httptools` calls this; `h11` limits heads by itself."""
         self._head_bytes = 0
         super().on_message_begin()
 

@@ -1,7 +1,7 @@
-"""Checks every request first: how many, only known addresses, small bodies, safe headers, and errors as sentences.
+"""Checks of every request before Gradio: rate, known addresses, body size, safe headers, and errors as sentences.
 
-Gradio serves more than this page needs (files, uploads, proxies); what is not listed here does not exist. `/status`
-is answered here, so that it works however busy the rest is, and so are the page's own compressed files.
+Gradio serves more than this page needs (files, uploads, proxies); an address that is not listed here does not exist.
+`/status` and the page's own compressed files are served here, so that they work while the rest is busy.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ MOST_NESTED = 32
 # A page or its description takes Gradio 12 to 15 ms of the processor, other requests a tenth; a page is made of some
 # hundred small files, which are cheap
 DEAR, FILES = 10, 10
-# Requests that one tab holds open: the answer that it reads, and what it asks meanwhile
+# Requests that one tab keeps open: the answer that it reads, and its other requests
 HELD_BY_TAB = 2
 # How many addresses may hold as much as one may
 CROWDS = 2
@@ -50,12 +50,12 @@ API = {
 }  # fmt: skip
 V1 = {f"/v1{path}" for path in PATHS}
 _DEAR_PATHS = ("/", "/config", "/gradio_api/info", "/gradio_api/openapi.json")
-# How Gradio's stream says that it knows no such answer, or session
+# Gradio's message for an unknown answer or session
 _UNKNOWN_EVENT = b'"404: Not Found"'
 _EMPTY_ERROR = re.compile(rb'"error": ?null')
 # Values by their names, which become a call's
 _BY_NAME = "/gradio_api/call/v2/"
-# What FastAPI says by itself, and we in its place
+# FastAPI's own messages, and the page's in their place
 _OURS = {
     "There was an error parsing the body": words.REQUEST_NOT_READ,
     "Not Found": words.NOT_SERVED,
@@ -66,17 +66,17 @@ _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 class Guard:
-    """ASGI middleware.
+    """ASGI middleware that protects the page.
 
     Args:
-        app: the page that it protects.
-        status: makes what `/status` says.
-        files: what is served as it is, gzip files by their address.
-        max_body_bytes: the largest body that is read.
-        requests_per_minute: of one network address, of whatever kind; dear ones count as `DEAR`, files as 1 / `FILES`.
-        tabs: browser tabs for whose open requests one network address has room.
-        frame_ancestors: which pages may show this one in a frame, as a Content-Security-Policy writes them.
-        behind_proxy: whether a proxy is configured, which says under what address visitors see the page.
+        app: the protected app.
+        status: returns the values of `/status`.
+        files: gzip files by address, sent unchanged.
+        max_body_bytes: maximum size of a request body.
+        requests_per_minute: limit per network address; expensive requests count as `DEAR`, files as 1 / `FILES`.
+        tabs: number of browser tabs whose open requests one network address may have.
+        frame_ancestors: pages that may show this one in a frame, in the syntax of a Content-Security-Policy.
+        behind_proxy: whether a proxy is configured, which sets the address under which visitors see the page.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class Guard:
             await answer.refuse(str(error), seconds=error.seconds)
 
     def _believed(self, scope) -> dict:
-        """A request without what only a configured proxy may say of the page's address: Gradio believes anybody.
+        """Return the request without headers that only a configured proxy may set; Gradio trusts any client.
 
-        Of what came through a trusted proxy, uvicorn has replaced the client's address by the forwarded one, whose port
-        it does not know; a connection's own is never 0.
+        For requests through a trusted proxy uvicorn has replaced the client's address by the forwarded one with port 0;
+        a direct connection never has port 0.
         """
         if self._behind_proxy and scope.get("client") and scope["client"][1] == 0:
             return scope
@@ -149,19 +149,19 @@ class Guard:
         try:
             await self._app(scope, receive, answer.send)
         except (KeyError, FnIndexInferError):
-            # Gradio looks up what a request names: a function, a component
+            # The request names a function or component that Gradio does not have
             await answer.fail(404, words.NOT_SERVED)
-        except Exception as error:  # noqa: BLE001 - whatever Gradio does with odd input, the visitor gets a sentence
+        except Exception as error:  # noqa: BLE001 - any error that odd input causes in Gradio becomes a sentence
             if isinstance(error, TypeError) and path.startswith(_BY_NAME):
                 await answer.fail(400, words.REQUEST_NOT_READ)
                 return
-            # Of what had begun, Gradio has sent the refusal itself, and Starlette calls it the cause
+            # If the response had started, Gradio has sent the error itself; Starlette sets it as the cause
             if not isinstance(error.__cause__, HTTPException):
                 self._report(error)
             await answer.fail(500, words.SERVER_FAILED)
 
     def _report(self, error: Exception) -> None:
-        """Writes a traceback; of one that comes again and again, once a minute."""
+        """Write a traceback, at most once a minute for the same place."""
         place = traceback.extract_tb(error.__traceback__)[-1]
         with suppress(ValueError):
             self._reports.admit({(type(error), place.filename, place.lineno): 1})
@@ -210,10 +210,10 @@ class Guard:
 
 
 class _Answer:
-    """Adds headers to an answer on its way out, and puts a sentence in place of a bare error.
+    """Adds headers to a response and replaces bare errors by sentences.
 
     Args:
-        as_openai: errors have OpenAI's form; those of the interface itself have it already.
+        as_openai: errors have OpenAI's form; errors of that interface have it already.
     """
 
     def __init__(self, send, headers: list, as_openai: bool) -> None:
@@ -263,11 +263,11 @@ class _Answer:
             await self.say(500, {"detail": words.SERVER_FAILED})
 
     async def fail(self, status: int, sentence: str) -> None:
-        """Says a sentence where nothing has been sent yet; what has begun is ended, so that nobody waits for more."""
+        """Send a sentence if nothing has been sent; otherwise end the response, so that the client does not wait."""
         if not self.started:
             await self.say(status, {"detail": sentence})
         elif not self._ended:
-            with suppress(RuntimeError):  # The server's own, for an answer whose length it has told already
+            with suppress(RuntimeError):  # uvicorn's own error if the response has a declared length
                 await self._send({"type": "http.response.body", "body": b""})
 
     async def say(self, status: int, values: dict, about: dict[str, str] | None = None) -> None:
@@ -278,12 +278,12 @@ class _Answer:
         await self._whole(status, body, {"content-type": "application/json; charset=utf-8"} | (about or {}))
 
     async def refuse(self, sentence: str, status: int = 429, seconds: int = 1) -> None:
-        """Says it and hangs up, so that refused connections do not pile up."""
+        """Send a sentence and close the connection, so that rejected connections do not accumulate."""
         about = {"connection": "close", "retry-after": str(seconds)}
         await self.say(status, {"error": sentence, "detail": sentence}, about)
 
     async def give(self, body: bytes) -> None:
-        """A compressed file whose address changes with it, so that it may be kept for a year."""
+        """Send a compressed file. Its address changes with its content, so it may be cached for a year."""
         await self._whole(
             200, body, {"content-type": "application/gzip", "cache-control": "public, max-age=31536000, immutable"}
         )
@@ -321,7 +321,7 @@ def headers(frame_ancestors: str) -> dict[str, str]:
 
 
 def counted_address(address: str) -> str:
-    """What an address is counted as: itself, or of IPv6 the network of 64 bits that one connection gets whole."""
+    """Return the key under which an address is counted: itself, or the /64 network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -333,7 +333,7 @@ def counted_address(address: str) -> str:
 
 
 def is_served(path: str) -> bool:
-    """Whether the page has anything at this address."""
+    """Return whether the page has anything at this address."""
     if ".." in path or "\\" in path or "\0" in path:
         return False
     if path.startswith("/gradio_api/"):
@@ -352,7 +352,7 @@ def text_of(body: bytes) -> str | None:
 
 
 def too_deep(text: str) -> bool:
-    """Whether JSON is nested deeper than anything this page sends; strings do not count."""
+    """Return whether JSON is nested deeper than any request of this page; strings are ignored."""
     if text.count("[") + text.count("{") <= MOST_NESTED:
         return False
     depth = 0
@@ -364,9 +364,9 @@ def too_deep(text: str) -> bool:
 
 
 def is_unsendable(text: str) -> bool:
-    """Whether JSON holds what could not be sent back to anybody: half of a surrogate pair, or no finite number.
+    """Return whether JSON has values that cannot be sent back: half a surrogate pair, or a number that is not finite.
 
-    Python reads `NaN`, `Infinity` and `1e999`, but a sentence about a value has to be JSON.
+    Python reads `NaN`, `Infinity` and `1e999`, but a sentence about a value must be valid JSON.
     """
     try:
         text.encode()
@@ -383,7 +383,7 @@ def is_unsendable(text: str) -> bool:
 
 
 def _again(body: bytes, receive):
-    """A `receive` that gives a body that was read before, and then what the connection still says."""
+    """Return a `receive` that yields a body that was already read, and then the rest of the connection's messages."""
     given = False
 
     async def receive_again():

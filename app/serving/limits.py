@@ -1,4 +1,4 @@
-"""What one visitor and one server may use: settings, each an option and a variable, and their checks."""
+"""Limits of one visitor and one server: settings, each an option and a variable, and their checks."""
 
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -41,19 +41,20 @@ class Limits:
             value, least = getattr(self, limit.name), _LEAST.get(limit.name, 1)
             if not is_count(value, least):
                 option = f"--{limit.name.replace('_', '-')}"
-                raise ValueError(words.LIMIT_OUT_OF_RANGE.format(option=option, least=f"{least:,}", came=value))
+                raise ValueError(words.LIMIT_OUT_OF_RANGE.format(option=option, least=f"{least:,}", value=value))
 
     def check(self, asking: Asking) -> Asking:
-        """Refuses what is too long before it takes a place in the queue; returns the asking with its token limit.
+        """Reject a request that is too long before it enters the queue; return the request with its token limit.
 
         Raises:
-            ValueError: one sentence with what came and what is possible.
+            ValueError: the prompt or the answer is too long.
         """
         characters = sum(len(message["content"]) for message in asking.messages)
         if characters > self.max_prompt_characters:
             excess = characters - self.max_prompt_characters
-            sentence = words.PROMPT_TOO_LONG.format(came=characters, limit=self.max_prompt_characters, excess=excess)
+            sentence = words.PROMPT_TOO_LONG.format(value=characters, limit=self.max_prompt_characters, excess=excess)
             raise ValueError(sentence + chat_counts(asking.messages))
-        if asking.params.max_new_tokens > self.max_new_tokens:
+        # The beginning of a continued answer is read, not written
+        if asking.params.max_new_tokens - len(asking.answer_prefix_ids) > self.max_new_tokens:
             raise ValueError(words.LENGTH_TOO_LONG.format(limit=self.max_new_tokens))
         return replace(asking, max_prompt_tokens=self.max_prompt_tokens)

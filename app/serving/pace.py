@@ -1,4 +1,4 @@
-"""How often one visitor may ask: the start times of the last minute, and nothing older."""
+"""Rate limits: the start times of the last minute per visitor."""
 
 import math
 import threading
@@ -12,10 +12,10 @@ MINUTE = 60.0
 
 
 class Busy(ValueError):
-    """Too much is asked for at the moment; the sentence says so.
+    """Error: a rate limit is exceeded.
 
     Args:
-        seconds: after which asking again makes sense.
+        seconds: seconds until the next attempt makes sense.
     """
 
     def __init__(self, sentence: str, seconds: int = 1) -> None:
@@ -36,15 +36,15 @@ class Pace:
         self._starts: dict[object, deque[float]] = {}
 
     def admit(self, limits: dict[object, int], refusal: str = words.TOO_FAST, count: int = 1) -> None:
-        """Counts answers for every key, or for none of them.
+        """Count answers for every key, or for none of them.
 
         Args:
-            limits: by key, how many answers a minute it has.
-            refusal: the sentence for who has used them; may name {answers} and {seconds}.
-            count: answers to count; more than a key's limit take its whole minute.
+            limits: answers per minute by key.
+            refusal: error message; may contain {answers} and {seconds}.
+            count: answers to count; more than a key's limit use its whole minute.
 
         Raises:
-            Busy: a key has used its minute; the sentence says when the next answer is free.
+            Busy: a key has used its minute; the message has the seconds until the next answer.
         """
         now = self._now()
         with self._lock:

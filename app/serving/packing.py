@@ -1,9 +1,9 @@
 """An answer's events as JSON for the browser: a step has a list for each field of its nodes, named as in the trace.
 
-Live answers and the lesson's recordings are sent this way. Numbers are rounded to the digits that the page shows; the
-trace itself keeps them all. What follows from the rest is left out: depths follow from parents, a token's bytes from
-its id once they were sent, a plan's fields from the step before where they are the same. So the events of one answer
-are packed, and read by `data/packed.js`, in order.
+Live answers and the lesson's recordings are sent in this form. Numbers are rounded to the digits that the page shows;
+the trace keeps all digits. Derived values are omitted: depths follow from parents, a token's bytes from its id once
+they were sent, and fields of a plan that equal the previous step's. So the events of one answer must be packed, and
+read by `data/packed.js`, in order.
 """
 
 import json
@@ -12,17 +12,18 @@ from collections.abc import Iterable
 from dataclasses import fields
 from functools import partial
 
+from app.words.errors import short_name
 from jakiro.trace import Header, Node, Step, Trace
 
-# What the lesson computes from and no view of a live step shows
+# Used by the lesson's computations, and by no view of a live step
 _NOT_SHOWN = ("residual_contribution",)
 
 
 class Packer:
-    """Packs the events of one answer, in order; `Run` in `assets/web/data/history.js` is the reverse.
+    """Packs the events of one answer, in order; `Run` in `assets/web/data/history.js` is the inverse.
 
     Args:
-        to_compute_from: keeps four decimals and all evidence, for the lesson's sums; otherwise what the page shows.
+        to_compute_from: keep four decimals and all evidence, for the lesson's computations.
     """
 
     def __init__(self, to_compute_from: bool = False) -> None:
@@ -30,7 +31,7 @@ class Packer:
         self._to_compute_from = to_compute_from
 
     def pack(self, event: tuple) -> list:
-        """One event (kind, method, payload) as plain data; a step comes after its lane's header."""
+        """Return an event (kind, method, payload) as plain data; a lane's header must come before its steps."""
         kind, method, payload = event
         if kind == "header":
             self._lanes[method] = _LanePacker(payload, self._to_compute_from)
@@ -94,7 +95,7 @@ class _LanePacker:
         return {name: value for name, value in packed.items() if name not in usual or usual[name] != value}
 
     def _named(self, ids: Iterable[str]) -> list[int | str]:
-        """Proposers by their place in the header; those that it lacks, such as "root", by name."""
+        """Return proposers as positions in the header; proposers that are not in it, such as "root", by name."""
         return [self._places.get(name, name) for name in ids]
 
     def _new_tokens(self, step: Step) -> dict[str, list]:
@@ -140,8 +141,12 @@ def pack_piece(piece: bytes) -> str | list[str]:
 
 
 def pack_header(header: Header) -> dict:
-    """The header as the trace's own JSON writes it; it is sent once an answer."""
-    return Trace(header).to_dict()["header"]
+    """Return the header as the trace's own JSON, without folders of the server; it is sent once per answer."""
+    packed = Trace(header).to_dict()["header"]
+    for model in filter(None, (packed["target"], packed["drafter"])):
+        if "name" in model:
+            model["name"] = short_name(str(model["name"]))
+    return packed
 
 
 def to_json(value) -> str:

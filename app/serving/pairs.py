@@ -1,6 +1,6 @@
-"""Which target may go with which head here: the pairs of the table and of a folder, and why one does not fit.
+"""Pairs of target and head from the table and from a folder, with the reason if a pair cannot be used.
 
-Only names, small configs and file sizes are read, no weights; the loader checks everything again before it reads any.
+Only names, small configs and file sizes are read, no weights; the loader checks everything again.
 """
 
 import json
@@ -27,11 +27,11 @@ class KnownPair:
     """A target and a head by the names that `JakiroGenerator.from_pretrained` takes.
 
     Attributes:
-        name: what the page calls the pair; unique, later ones of one name are numbered.
-        head: None where there is none: plain decoding and copied guesses only.
-        state: HERE, FETCH where it comes from the Hub first, or UNFIT.
+        name: unique name on the page; later pairs with the same name are numbered.
+        head: None for plain decoding and copied guesses only.
+        state: HERE, FETCH (must be downloaded from the Hub) or UNFIT.
         reason: one sentence.
-        size: parameters and bytes of target and head in words; empty where they are not here.
+        size: parameters and bytes of target and head in words; empty if they are not on this machine.
     """
 
     name: str
@@ -44,15 +44,15 @@ class KnownPair:
 
 
 def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None] | None = None) -> list[KnownPair]:
-    """All pairs, those that are here first.
+    """Return all pairs, local ones first.
 
     Args:
-        folder: holds more targets and heads, one a subfolder; targets are those with a tokenizer or a GGUF file.
-        given: target and head the page was started with, where these are not of the table.
+        folder: has more targets and heads in subfolders; a target has a tokenizer or a GGUF file.
+        given: target and head of the command line, if they are not in the table.
     """
     asked = [(name, entry.head) for name, entry in registry.ENTRIES.items()]
     named = {head for _, head in asked}
-    # Heads of other methods are lanes beside the target's own head, and no pairs
+    # Heads of other methods are extra lanes of the target's pair, not pairs
     usual = [config.kind for _, config in registry.heads_of(registry.DEFAULT_TARGET).values()][:1]
     others = [name for name in registry.head_names() if registry.config_of(name).kind in usual]
     asked += [(_target_name(assets_folder() / "heads" / name), name) for name in others if name not in named]
@@ -69,13 +69,13 @@ def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None]
 
 
 def name_of(target: str | None, head: str | None) -> str:
-    """What a pair is called: the last part of each name, the head's alone where it begins with the target's."""
+    """Return a pair's name: the last part of each name, or only the head's if it starts with the target's."""
     target, head = (Path(part or "").name for part in (target, head))
     return " + ".join(filter(None, (target, head))) if not head.startswith(target) else head
 
 
 def target_of(head: str | None) -> str | None:
-    """The target that a head was made for, as far as the table or files on this machine say."""
+    """Return the target of a head according to the table or local files."""
     if head in (None, registry.NO_HEAD):
         return registry.DEFAULT_TARGET
     return registry.listed_target(head) or _target_name(_head_folder(head))
@@ -116,7 +116,7 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
     if file is not None:
         reasons = (
             reasons[0],
-            words.PAIR_FILE_ON_HUB.format(size=file.size / 1e6, name=file.name, folder=file.place.parent),
+            words.PAIR_FILE_ON_HUB.format(size=file.size / 1e6, name=file.name, folder=file.download_path.parent),
         )
     elif target in registry.ENTRIES and not registry.is_embedded(target):
         reasons = tuple(f"{reason} {words.PAIR_NOT_TRIED}" for reason in reasons)
@@ -127,7 +127,7 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
 
 
 def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
-    """Why these two can never work here, as far as configs and files say; None where nothing speaks against it."""
+    """Return why a pair cannot work, according to configs and file sizes; None if no reason is known."""
     folder = _target_folder(target)
     held = None if registry.is_embedded(target) else folder
     for path, weights in ((held, ("*.safetensors", "*.bin", _GGUF)), (_head_folder(head), WEIGHTS_NAMES)):
@@ -137,16 +137,16 @@ def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
     sizes = head_config | {"hidden_size": head_config.get("target_hidden_size") or head_config.get("hidden_size")}
     for field, what in _SAME.items():
         if sizes.get(field) and field in target_config and sizes[field] != target_config[field]:
-            return words.PAIR_OTHER_SIZE.format(what=what, head=sizes[field], target=target_config[field])
+            return words.PAIR_OTHER_SIZE.format(size=what, head=sizes[field], target=target_config[field])
     entry = registry.ENTRIES.get(target)
     expected, trained_for = entry.target_sha256 if entry else None, head_config.get("target_sha256")
     if expected and trained_for and trained_for != expected:
-        return words.PAIR_OTHER_WEIGHTS.format(came=trained_for[:12], expected=expected[:12])
+        return words.PAIR_OTHER_WEIGHTS.format(value=trained_for[:12], expected=expected[:12])
     return _too_large(folder)
 
 
 def _too_large(folder: Path | None) -> str | None:
-    """Weights on disk against the memory that is free; the loader knows better and has the last word."""
+    """Compare weights on disk with free memory; the loader's own check is more exact and decides."""
     if folder is None:
         return None
     import torch
@@ -159,12 +159,12 @@ def _too_large(folder: Path | None) -> str | None:
 
 
 def _target_folder(target: str) -> Path | None:
-    """Where a target's files lie on this machine, None where they do not."""
+    """Return the local folder of a target's files, or None."""
     if registry.is_embedded(target):
         return embedded_here()
     file = registry.file_of(target)
     if file is not None:
-        return file.here and file.here.parent
+        return file.cached_path and file.cached_path.parent
     entry = registry.ENTRIES.get(target)
     if Path(target).exists():
         return Path(target) if Path(target).is_dir() else Path(target).parent

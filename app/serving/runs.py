@@ -18,12 +18,12 @@ NODE_BYTES, STEP_BYTES = 900, 1500
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks.
+    """The sender of a request.
 
     Attributes:
         session: one browser tab, or one program.
-        address: the network address, or the user name where the page asks for one.
-        stays: whether it may ask again in the same session.
+        address: network address, or user name if the page has logins.
+        stays: whether the same session may send more requests.
     """
 
     session: str
@@ -32,7 +32,7 @@ class Visitor:
 
 
 def paces_of(visitor: Visitor, limits: Limits) -> dict[object, int]:
-    """How many answers a minute a visitor may start; the address counts too, since programs can choose sessions."""
+    """Return the visitor's limits of answers per minute. The address has one too: programs can choose sessions."""
     return {
         ("visitor", visitor.session): limits.answers_per_minute,
         ("address", visitor.address): limits.answers_per_minute_address,
@@ -55,10 +55,10 @@ class Runs:
         self._runs: OrderedDict[str, tuple[Visitor, AnswerRun, float]] = OrderedDict()
 
     def admit(self, visitor: Visitor, replace: bool = True, answers: int = 1) -> None:
-        """Makes room for one more answer of this visitor.
+        """Admit one more answer of this visitor.
 
         Args:
-            replace: whether a new answer stops the visitor's oldest unfinished one; otherwise it is refused.
+            replace: stop the visitor's oldest unfinished answer; otherwise the new one is rejected.
             answers: how many it counts as in the visitor's minute.
 
         Raises:
@@ -86,7 +86,7 @@ class Runs:
         return len(unfinished)
 
     def leave(self, session: str) -> None:
-        """A visitor has gone: the answers are kept for a minute more, for a page that was loaded anew."""
+        """Keep the answers of a visitor who has left for one more minute, in case the page was reloaded."""
         latest = self._now() - 60 * self._limits.kept_minutes + RETURN_SECONDS
         with self._lock:
             for run_id, (owner, run, added) in self._runs.items():
@@ -100,7 +100,7 @@ class Runs:
             self._runs.pop(run_id, None)
 
     def take_over(self, run_id: str, visitor: Visitor) -> AnswerRun | None:
-        """Gives an answer to the visitor who knows its id; None where it is not kept."""
+        """Assign an answer to the visitor who sent its id; None if it is no longer kept."""
         run = self.find(run_id)
         with self._lock:
             if run is not None:
@@ -108,7 +108,7 @@ class Runs:
         return run
 
     def visitor(self, run_id: str) -> Visitor | None:
-        """Who asked for an answer, or took it over; None where it is not kept."""
+        """Return the visitor to whom an answer belongs; None if it is no longer kept."""
         with self._lock:
             return self._runs[run_id][0] if run_id in self._runs else None
 
@@ -162,6 +162,6 @@ class Runs:
 
 
 def trace_bytes(run: AnswerRun) -> int:
-    """About how much memory a run's traces hold, and what was sent of them."""
+    """Return the approximate memory of a run's traces and its sent updates, in bytes."""
     steps = sum(len(trace.steps) for trace in run.traces.values())
     return NODE_BYTES * run.num_nodes + STEP_BYTES * (steps + 1) + sum(map(len, run.ticks))

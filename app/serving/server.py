@@ -1,7 +1,8 @@
-"""Around the page: who may log in, what `/status` says, and an end in which every visitor hears a sentence."""
+"""The server around the page: logins, `/status`, and a shutdown that sends every visitor a sentence."""
 
 import importlib
 import os
+import re
 import signal
 import socket
 import threading
@@ -11,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import gradio as gr
+from gradio import routes
+from jinja2 import BaseLoader
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -30,19 +33,23 @@ ENDING_SECONDS = 3.0
 # Time for the last sentences to arrive after the answers have ended: two rounds of the page's updates
 _LAST_WORDS_SECONDS = 0.4
 _HANDLER_THREADS = 48
-# A Space is reached through the Hub's proxies alone, from networks that no visitor has
+# A Space is only reachable through the Hub's proxies, whose networks no visitor has
 _HUB_PROXIES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.1")
-# Connections of which no whole request has come yet hold a file each, and no limit knows of them
+# A connection holds a file before its first complete request, and no other limit counts it
 _MOST_FILES = 2**16
+_PREVIEW = (
+    "<title>{{ config['title'] }}</title><meta property=\"og:title\" content=\"{{ config['title'] }}\">"
+    f'<meta property="og:description" content="{words.TAGLINE}"><meta property="og:type" content="website">'
+)
 _HUB_FRAMES = "https://huggingface.co https://*.hf.space"
 
 
 def launch_options(service: ModelService, files: dict[str, bytes], routes: Sequence[BaseRoute]) -> dict:
-    """What Gradio's `launch` takes so that limits, headers and closed addresses hold.
+    """Return arguments of Gradio's `launch` for limits, headers and closed addresses.
 
     Args:
         files: the page's own compressed files by name.
-        routes: beside Gradio's.
+        routes: routes in addition to Gradio's.
     """
     limits = service.limits
     on_a_space = bool(os.environ.get("SPACE_ID"))
@@ -58,7 +65,7 @@ def launch_options(service: ModelService, files: dict[str, bytes], routes: Seque
     )
     forwarded = [Middleware(ProxyHeadersMiddleware, trusted_hosts=list(_HUB_PROXIES))] if on_a_space else []
     return {
-        # The outermost first: the guard reads what is sent, and writes into it
+        # Outermost first: the guard reads and changes uncompressed responses
         "app_kwargs": {"middleware": [Middleware(CompressedUpdates), *forwarded, guard], "routes": [*routes]},
         "max_file_size": 1,
         "show_error": False,
@@ -66,6 +73,26 @@ def launch_options(service: ModelService, files: dict[str, bytes], routes: Seque
         "state_session_capacity": limits.sessions,
         "max_threads": limits.queue_length + MOST_SESSIONS + _HANDLER_THREADS,
     }
+
+
+class _OwnPreview(BaseLoader):
+    """Gradio's page template with one set of preview tags, the page's own, in place of its two."""
+
+    _TAG = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
+
+    def __init__(self, inner: BaseLoader) -> None:
+        self._inner = inner
+
+    def get_source(self, environment, template: str):
+        source, *more = self._inner.get_source(environment, template)
+        return self._TAG.sub("", source).replace("<head>", f"<head>{_PREVIEW}", 1), *more
+
+
+def describe_page() -> None:
+    """Let Gradio's page have the title and description of ours from its first byte on."""
+    environment = routes.templates.env
+    if not isinstance(environment.loader, _OwnPreview):
+        environment.loader = _OwnPreview(environment.loader)
 
 
 def open_more_files() -> None:
@@ -78,7 +105,7 @@ def open_more_files() -> None:
 
 
 def listening_host(host: str | None) -> str | None:
-    """The address to listen on as Gradio takes it, once asked for directly, whatever proxy there is; None stays None.
+    """Return the listen address in Gradio's form, connected to without a proxy; None stays None.
 
     Raises:
         ValueError: it is no address of this machine.
@@ -90,13 +117,13 @@ def listening_host(host: str | None) -> str | None:
         with socket.socket(family, kind) as probe:
             probe.bind(place)
     except (OSError, UnicodeError) as error:
-        raise ValueError(words.HOST_NOT_HERE.format(came=host, reason=reason_of(error))) from None
+        raise ValueError(words.HOST_NOT_HERE.format(value=host, reason=reason_of(error))) from None
     ask_directly(host)
     return f"[{place[0]}]" if family == socket.AF_INET6 else host
 
 
 def frame_ancestors() -> str:
-    """Who may frame the page: JAKIRO_FRAME_ANCESTORS, on a Space the Hub, elsewhere only the page's own origin."""
+    """Return the allowed frame ancestors: JAKIRO_FRAME_ANCESTORS, the Hub on a Space, or the page's own origin."""
     return os.environ.get("JAKIRO_FRAME_ANCESTORS") or (
         f"'self' {_HUB_FRAMES}" if os.environ.get("SPACE_ID") else "'self'"
     )
@@ -112,7 +139,7 @@ def read_logins(given: str | None) -> list[tuple[str, str]] | None:
         return None
     is_file = Path(given).is_file()
     if not is_file and ":" not in given:
-        raise ValueError(words.LOGINS_NOT_FOUND.format(came=given))
+        raise ValueError(words.LOGINS_NOT_FOUND.format(value=given))
     # Windows' editors begin a file with a mark, which would be part of the first name
     lines = Path(given).read_text(encoding="utf-8-sig").splitlines() if is_file else [given]
     logins = [tuple(line.strip().split(":", 1)) for line in lines if line.strip()]
@@ -122,7 +149,7 @@ def read_logins(given: str | None) -> list[tuple[str, str]] | None:
 
 
 def status_of(service: ModelService) -> dict:
-    """State, queue, limits, versions, what the start took, and its name; nothing of visitors, questions or folders."""
+    """Return state, queue, limits, versions, startup times and start id; no data of visitors, no folders."""
     state = "ending" if service.closing else "failed" if service.failure else "ready" if service.ready else "loading"
     model = service.device.status if service.ready else {}
     seconds = model.get("seconds", {}) | service.seconds
@@ -142,7 +169,7 @@ def status_of(service: ModelService) -> dict:
 
 
 def serve_until_told(page: gr.Blocks) -> None:
-    """Blocks the main thread until SIGTERM or Ctrl-C, then ends within seconds; `page` is what `page.build` gives."""
+    """Block the main thread until SIGTERM or Ctrl-C, then shut down within seconds; `page` is from `page.build`."""
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())

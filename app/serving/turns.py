@@ -1,8 +1,8 @@
-"""The queue: places in a fair order, who is next, and about how long that takes.
+"""The queue: places in a fair order, the next place, and estimates of the waiting time.
 
-Fair means by network address (or user name, where there are logins): everybody's first waiting answer comes before
-anybody's second; within a round the earlier one is first. Each place gets its round on arrival, never a past one, so
-nobody waits for ever (start-time fair queuing). One answer per tab is the rule of `app/serving/runs.py`.
+Fair means by network address (or user name if there are logins): the first waiting answer of every group comes before
+the second of any group; within a round the earlier one is first. A place gets its round on arrival, never a past one,
+so every place is served (start-time fair queuing). The limit of one answer per tab is in `app/serving/runs.py`.
 """
 
 import math
@@ -20,11 +20,11 @@ _NEW_TIME_WEIGHT = 0.3
 
 
 class Turns:
-    """Places for answers: as many at once as the device has, the others wait.
+    """Places for answers: as many run at once as the device has places, the others wait.
 
     Args:
-        service: says what answers run on (`device`), whether they can (`can_answer`), why none can any more (`refusal`,
-            else None), and how many may wait (`limits`).
+        service: has the `device`, whether it can answer (`can_answer`), why it never will again (`refusal`, else None),
+            and the maximum queue length (`limits`).
     """
 
     def __init__(self, service) -> None:
@@ -42,16 +42,16 @@ class Turns:
         group: str = "",
         look: Callable[[bool], None] = lambda wanted: None,
     ) -> "Turn":
-        """A place in the queue, taken at once.
+        """Take a place in the queue.
 
         Args:
-            halt: set when the visitor no longer wants it; `wake` makes the turn look at it.
-            told: called with the sentence about place and time whenever it changes.
-            group: the address or user name whose places are counted together.
-            look: is called now and then, with whether others wait for this place; it may set `halt`.
+            halt: set when the visitor cancels; `wake` makes the turn check it.
+            told: callback with the sentence about place and time, called when it changes.
+            group: address or user name whose places are counted together.
+            look: called periodically with whether others wait for this place; it may set `halt`.
 
         Raises:
-            Busy: the queue is full, or as much of it as one group may have.
+            Busy: the queue is full, or the group has all the places it may have.
         """
         with self._changed:
             seconds = max(1, math.ceil(self._mean_seconds or 0))
@@ -76,7 +76,7 @@ class Turns:
             return self._changed.wait_for(condition, timeout=seconds)
 
     def numbers(self) -> dict:
-        """How many answers run and wait, and how long one takes on average (None before the first)."""
+        """Return the numbers of running and waiting answers, and the mean seconds of one (None before the first)."""
         with self._changed:
             mean = None if self._mean_seconds is None else round(self._mean_seconds, 1)
             return {"running": len(self._running), "waiting": len(self._waiting), "mean_answer_seconds": mean}
@@ -85,7 +85,7 @@ class Turns:
         return max(1, self._service.device.places)
 
     def _order(self) -> list["Turn"]:
-        """The waiting in the order of service; who came first in a round is first, as sorting keeps equals in order."""
+        """Return waiting places in service order; sorting is stable, so order of arrival decides within a round."""
         return sorted(self._waiting, key=lambda turn: turn.round)
 
     def _next_round(self, group: str) -> int:
@@ -95,7 +95,7 @@ class Turns:
         return self._last_rounds[group]
 
     def _sentence(self, position: int) -> str:
-        """What the visitor at `position`, counted from 1, hears."""
+        """Return the queue message for a position (1-based)."""
         if not self._service.can_answer:
             return words.WAITING_FOR_MODEL
         if self._mean_seconds is None:
@@ -121,7 +121,7 @@ class Turns:
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A visitor's place; as a context manager it waits and gives the device, or None when halted."""
+    """A visitor's place; as a context manager it waits and returns the device, or None if halted."""
 
     turns: Turns
     halt: threading.Event
@@ -164,7 +164,7 @@ class Turn:
         self.leave()
 
     def leave(self) -> None:
-        """Gives the place back, waiting or running."""
+        """Return the place, waiting or running."""
         self.turns._finished(self)
 
 

@@ -1,4 +1,4 @@
-"""How large weights on disk are: numbers in them and bytes, read from the headers of their files alone."""
+"""Size of weights on disk: number of parameters and bytes, from file headers."""
 
 import math
 from contextlib import suppress
@@ -15,7 +15,7 @@ def size_words(target: Path | None, head: Path | None) -> str:
     parts = [(words.SIZE_TARGET, target), (words.SIZE_HEAD, head)]
     found = [(what, *weights_of(folder)) for what, folder in parts if folder is not None]
     said = [
-        words.SIZE_PART.format(what=what, parameters=parameters / 1e6, gigabytes=num_bytes / 1e9)
+        words.SIZE_PART.format(part=what, parameters=parameters / 1e6, gigabytes=num_bytes / 1e9)
         for what, parameters, num_bytes in found
         if parameters
     ]

@@ -1,7 +1,7 @@
-"""One thread per answer: it waits for its turn, runs on the device and hands its events on; models load beside it.
+"""One thread per answer: it waits for its turn, runs on the device and forwards events; models load in another thread.
 
-Gradio resumes a generator on changing threads and starts the next one before the last is closed. So each answer has one
-thread of its own here, which waits for its turn (see `turns.py`). `app/devices/base.py` says what a device is.
+Gradio resumes a generator on changing threads and starts the next one before the previous is closed. So each answer has
+one thread here, which waits for its turn (see `turns.py`). `app/devices/base.py` defines devices.
 """
 
 import contextvars
@@ -20,7 +20,7 @@ from app.serving.limits import Limits
 from app.serving.packing import Packer
 from app.serving.turns import Turns
 from app.words import page as words
-from app.words.errors import for_visitors, sentence_of
+from app.words.errors import for_visitors, sentence_of, short_name, without_paths
 from jakiro.bench.environment import weights_in_words
 from jakiro.decode.prefix_cache import OwnPrefixes, PrefixStore
 from jakiro.drafters.registry import METHODS, Methods
@@ -30,40 +30,40 @@ from jakiro.trace import Trace
 
 WAITING = "waiting"  # another model is loaded when the running answers are done
 
-# How long an answer waits for a reader who has gone, where it costs that visitor's quota no longer than a reload takes;
-# and after how long others who wait get its place
+# Seconds that an answer waits for a reader who has left: if it uses that visitor's quota, no longer than a reload;
+# and the seconds after which other waiting visitors get its place
 RETURN_SECONDS, METERED_SECONDS, PATIENCE_SECONDS = 60.0, 6.0, 3.0
 
-# What ends the reading of an answer that goes on: its tab is hidden, and takes it up again when it is seen
+# Ends the stream of an answer that continues: its tab is hidden, and resumes it later
 ASIDE = "aside"
 _LAST = ("done", "error")
 
-# Tokens an answer has where nobody says otherwise, and where a device writes one within `QUICK_MS`
+# Default length in tokens, and the longer one if the device needs at most `QUICK_MS` per token
 USUAL_LENGTH, QUICK_LENGTH, QUICK_MS = 128, 256, 20.0
 
 
 class ModelService:
-    """Loads a device in a background thread and gives each of its places to one answer at a time.
+    """Loads a device in a background thread and assigns each of its places to one answer at a time.
 
     Args:
-        methods: the drafting methods that there are, of which visitors choose.
+        methods: available drafting methods.
     """
 
     def __init__(self, device: Device, limits: Limits | None = None, methods: Methods = METHODS) -> None:
         self.device, self.limits, self.methods = device, limits or Limits(), methods
         self.turns = Turns(self)
-        # What each visitor's answers have read
+        # Prefix caches of visitors
         self.prefixes = PrefixStore(self.limits.prefix_megabytes * 2**20, 60 * self.limits.kept_minutes)
         self.start_id = uuid.uuid4().hex
         self.ready, self.closing = False, False
         self.failure: str | None = None
         # As `jakiro.progress` tells it: step, share, bytes of the whole
         self.stage: tuple[str, float | None, int | None] | None = None
-        self._fetch: tuple[float, float] | None = None  # when its first share was told, and that share
+        self._fetch: tuple[float, float] | None = None  # time of its first report, and that share
         self._cancelled = threading.Event()
         # The pair that runs, and the one that is on its way; whether visitors may choose
         self.pair, self.coming, self.choosable, self.trouble = "", "", False, None
-        # What loading a pair reads and takes, by its name, where there are pairs to choose from
+        # Returns the size of a pair in words, by its name, if visitors can choose pairs
         self.size_of: Callable[[str], str] = lambda pair: ""
         self.size = ""
         # Since the process began, until the page answered and until the model was ready
@@ -81,15 +81,15 @@ class ModelService:
         self._go_on()
 
     def _tried(self, load: Callable[[], None], sentence: str, **about: str) -> str | None:
-        """Why loading failed, as visitors may read it; the whole sentence goes to stderr. None if it worked."""
+        """Return why loading failed, for visitors; stderr has the complete sentence. None if it worked."""
         self._cancelled.clear()
         try:
             load()
         except Cancelled:
             return words.FETCH_CANCELLED
-        except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
+        except Exception as error:  # noqa: BLE001 - any error while loading must become a sentence on the page
             reason = str(error) or type(error).__name__
-            print(sentence.format(**about, reason=reason), file=sys.stderr)  # noqa: T201 - for who runs the page
+            print(sentence.format(**about, reason=reason), file=sys.stderr)  # noqa: T201 - for the host
             return for_visitors(reason)
         return None
 
@@ -99,12 +99,12 @@ class ModelService:
         self.turns.wake()
 
     def swap(self, load: Callable[[], object], pair: str) -> bool:
-        """Loads another pair for everybody once the running answers are done; new answers wait for it.
+        """Load another pair for all visitors after the running answers; new answers wait for it.
 
-        If it cannot be loaded the old pair stays, and the chip says why.
+        If loading fails, the old pair stays and the chip has the reason.
 
         Returns:
-            False while a pair is being loaded already.
+            False while another pair is being loaded.
         """
         if self.stage is not None:
             return False
@@ -126,7 +126,7 @@ class ModelService:
         self._go_on()
 
     def cancel(self) -> bool:
-        """Ends a download; what came is kept. False where nothing is being downloaded."""
+        """Cancel a download and keep the bytes so far; return False if nothing is being downloaded."""
         if not _is_counted(self.stage):
             return False
         self._cancelled.set()
@@ -143,7 +143,7 @@ class ModelService:
         self._fetch = self._fetch or (time.monotonic(), share)
 
     def _seconds_left(self, share: float | None) -> float | None:
-        """How long the rest of a download takes at its speed so far; None where nothing says it yet."""
+        """Return the estimated seconds of the rest of a download; None if they are unknown."""
         began, first = self._fetch or (0.0, 0.0)
         if not began or share is None or share <= first:
             return None
@@ -151,21 +151,21 @@ class ModelService:
 
     @property
     def settled(self) -> bool:
-        """Whether loading and measuring are over, well or badly."""
+        """Return whether loading and measuring have ended, successfully or not."""
         return self.ready or self.failure is not None
 
     @property
     def can_answer(self) -> bool:
-        """Whether a model is here and no other one is on its way."""
+        """Return whether a model is loaded and no other one is being loaded."""
         return self.ready and self.stage is None
 
     @property
     def refusal(self) -> str | None:
-        """Why no answer can be given any more, as a sentence; None while it can."""
+        """Return why no answer will be possible again; None while answers are possible."""
         return words.SERVER_ENDING if self.closing else self.failure if self.stage is None else None
 
     def chip(self) -> dict:
-        """What the status chip says: its state and its words."""
+        """Return the state and text of the status chip."""
         if self.stage is not None or not (self.ready or self.failure):
             stage = self.stage or (LOADING, None, None)
             text = stage_words(*stage, self._seconds_left(stage[1]))
@@ -174,18 +174,21 @@ class ModelService:
         if self.failure:
             return {"state": "failed", "text": words.CHIP_FAILED, "title": self.trouble or self.failure}
         status = self.device.status
-        place = {"target": status["target"], "device": str(status["device"]).upper()}
+        target, head = (status[name] and short_name(str(status[name])) for name in ("target", "head"))
+        place = {"target": target, "device": str(status["device"]).upper()}
         text = words.CHIP_READY.format(**place, numerics=status["numerics"])
-        # Compiled passes are exact whatever is asked
+        # Compiled passes are always exact
         fast = None if status.get("compiled") else words.CHIP_READY.format(**place, numerics="fast")
-        title = f"{words.CHIP_READY_TITLE} · {status['head'] or words.NO_HEAD} · {weights_in_words(status)}"
+        title = f"{words.CHIP_READY_TITLE} · {head or words.NO_HEAD} · {weights_in_words(status)}"
         notices = [*status.get("notices", ()), *(() if status["bit_identical"] else (words.ROUNDING,))]
         return {
             "state": "ready", "text": text, "fast": fast, "title": title,
-            "notice": " ".join(notices), "pair": self.pair,
-            "size": self.size, "choosable": self.choosable, "target": status["target"], "dtype": status["dtype"],
+            "notice": without_paths(" ".join(notices)), "recommended": status.get("makers_settings") or {},
+            "pair": self.pair,
+            "size": self.size, "choosable": self.choosable, "target": target, "dtype": status["dtype"],
             "trouble": self.trouble or "",
-            "numerics": words.FAST if status["numerics"] == "fast" else words.EXACT, "length": self.usual_length,
+            "numerics": status["numerics"], "length": self.usual_length,
+            "context": self.limits.max_prompt_tokens,
         }  # fmt: skip
 
     @property
@@ -197,12 +200,12 @@ class ModelService:
 
 
 def _is_counted(stage: tuple[str, float | None, int | None] | None) -> bool:
-    """Whether bytes are on their way and counted, so that what is left can be told, and given up."""
+    """Return whether a counted download is in progress, which can be cancelled."""
     return stage is not None and stage[0] == FETCH and stage[2] is not None
 
 
 def stage_words(stage: str, share: float | None, total_bytes: int | None, seconds_left: float | None) -> str:
-    """What the chip says while a model is on its way."""
+    """Return the chip's text while a model is being loaded."""
     if total_bytes is not None:
         text = words.CHIP_FETCHED.format(done=share * total_bytes / 1e6, total=total_bytes / 1e6)
         return text if seconds_left is None else words.CHIP_LEFT.format(text=text, seconds=round(seconds_left))
@@ -211,24 +214,25 @@ def stage_words(stage: str, share: float | None, total_bytes: int | None, second
 
 
 class Stoppable:
-    """Work in a thread of its own that ends soon after it is asked to, once, with the first reason given.
+    """Work in its own thread that ends soon after a request to stop, once, with the first reason.
 
     Args:
-        name: of the kind of work. run_id: a new one if not given.
+        name: kind of work.
+        run_id: id of this work; a new one by default.
     """
 
     def __init__(self, service: ModelService, name: str, run_id: str | None = None) -> None:
         self._service, self.id = service, run_id or uuid.uuid4().hex
         self._halt, self._reason = threading.Event(), None
-        # In the visitor's context, where a lender of GPUs looks up whose quota counts
+        # In the visitor's context, where ZeroGPU looks up the quota
         work = contextvars.copy_context().run
         self._thread = threading.Thread(target=work, args=(self._work,), name=f"{name}-{self.id[:8]}", daemon=True)
 
     def stop(self, reason: str | None = None) -> None:
-        """Asks the thread to end after its present step; what was made stays.
+        """Request the thread to end after its current step; results so far stay.
 
         Args:
-            reason: a sentence for the reader where the stop is not the visitor's own wish.
+            reason: a sentence for the reader, unless the visitor stopped it.
         """
         if not self._halt.is_set():
             self._reason = reason
@@ -237,16 +241,16 @@ class Stoppable:
 
 
 class AnswerRun(Stoppable):
-    """One answer being made in its own thread: events wait in `events`, traces grow in `traces`, `ticks` has been sent.
+    """One answer in its own thread: events wait in `events`, traces grow in `traces`, `ticks` has been sent.
 
-    Beside the device's events there are ("wait", None, sentence), and ("error", None, sentence) or ("done", None, None)
-    as the last one.
+    In addition to the device's events there are ("wait", None, sentence), and ("error", None, sentence) or ("done",
+    None, None) as the last event.
 
     Args:
-        events: where they go; a queue of its own if not given.
+        events: queue of events; a new one by default.
 
     Attributes:
-        failure: what the sentence of an "error" is about, where it is no stop.
+        failure: the exception behind an "error" event, if it was no stop.
     """
 
     def __init__(
@@ -275,9 +279,9 @@ class AnswerRun(Stoppable):
 
     @contextmanager
     def reading(self) -> Iterator[int]:
-        """Somebody reads the events; once nobody does, it goes on for a while unless others wait for its place.
+        """Mark the answer as read; after the last reader it continues for a while unless others wait for its place.
 
-        Yields the reader's number, which an `ASIDE` among the events names.
+        Yields the reader's number, which an `ASIDE` event contains.
         """
         with self._entrance:
             self._readers += 1
@@ -291,7 +295,7 @@ class AnswerRun(Stoppable):
                 self._left = time.monotonic()
 
     def put_aside(self) -> bool:
-        """Ends its latest reader, who comes back for it; whether it is aside now, which takes a reader."""
+        """End the stream of the latest reader, who will return; return whether there was a reader."""
         with self._entrance:
             if self._readers and not self._aside:
                 self._aside = True
@@ -299,32 +303,32 @@ class AnswerRun(Stoppable):
             return self._aside
 
     def leave(self) -> None:
-        """Nobody comes back who had put it aside."""
+        """Note that the reader who put it aside will not return."""
         with self._entrance:
             if self._aside:
                 self._aside, self._left = False, time.monotonic()
 
     @property
     def seconds_alone(self) -> float:
-        """How long nobody has read it; 0 while somebody does, or has put it aside."""
+        """Return the seconds without a reader; 0 while it is read or put aside."""
         with self._entrance:
             return 0.0 if self._readers or self._aside or self._left is None else time.monotonic() - self._left
 
     def look_for_reader(self, wanted: bool) -> None:
-        """Stops it where its reader stays away.
+        """Stop the answer if its reader does not return.
 
         Args:
-            wanted: whether somebody waits for its place.
+            wanted: whether another visitor waits for its place.
         """
         patience = METERED_SECONDS if self._service.device.metered else RETURN_SECONDS
         if self.seconds_alone > (PATIENCE_SECONDS if wanted else patience):
             self._halt.set()
 
     def start(self) -> None:
-        """Starts the thread.
+        """Start the thread.
 
         Raises:
-            RuntimeError: the system gives no further thread; the place in the queue is free again.
+            RuntimeError: the system cannot start another thread; the place in the queue is free again.
         """
         try:
             self._thread.start()

@@ -1,4 +1,4 @@
-"""What a pair of traces measured, in the few numbers by which recordings are chosen and captioned."""
+"""Measurements of a pair of traces: the numbers by which recordings are chosen and captioned."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,14 +12,15 @@ class Figures:
     """Numbers of one drafting method against plain decoding of the same text.
 
     Attributes:
-        whole: whether the answer came to its end.
-        candidates: guesses of a mean step.
-        tokens: of the answer.
-        speedup: plain seconds ÷ its own, both on their own clocks.
-        longest: most guesses accepted in one step. refused: tested levels without an accepted guess, percent.
-        first_expert, second_expert: share of the accepted guesses by the header's first two proposers, percent.
-        both_by: the number of the step by which both had a guess accepted, None where that never came.
-        contrastive: accepted guesses of the contrastive branch.
+        whole: whether the answer is complete.
+        candidates: mean candidates per step.
+        tokens: tokens of the answer.
+        speedup: seconds of plain decoding ÷ its own, both on their own clocks.
+        longest: most candidates accepted in one step.
+        refused: checked levels without an accepted candidate, percent.
+        first_expert, second_expert: share of the accepted candidates by the header's first two proposers, percent.
+        both_by: number of the step by which both had a candidate accepted, None if never.
+        contrastive: accepted candidates of the contrastive branch.
     """
 
     whole: bool
@@ -64,7 +65,7 @@ def figures_of(plain: Trace, drafted: Trace) -> Figures:
 
 
 def _both_by(delivered: list[list[str]], experts: list[str]) -> int | None:
-    """How many steps it took until each of two experts had a guess accepted."""
+    """Return the number of steps until each of two experts had a candidate accepted."""
     seen: set[str] = set()
     for number, proposers in enumerate(delivered, start=1):
         seen.update(proposers)

@@ -1,7 +1,7 @@
-"""Many visitors at once, as programs: `python -m app.tools.load ADDRESS` asks a page and prints how long people wait.
+"""Many visitors at once, as programs: `python -m app.tools.load ADDRESS` sends questions and prints waiting times.
 
-Each question holds a word of its own, so that an answer that reached the wrong visitor would be seen when the model
-repeats it (a test's does); with any model the run ids must all differ.
+Each question has its own word, so that an answer for another visitor is noticed if the model repeats the word (a test's
+model does); with any model all run ids must differ.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from jakiro.system import errors_as_one_sentence
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one visitor got.
+    """The result of one visitor.
 
     Attributes:
-        update: the last update, as docs/api.md describes it; None where an error came.
-        error: the sentence, where there was one.
-        sentences: what was said while waiting.
-        first_seconds, total_seconds: from asking to the first token, and to the end.
+        update: the last update, as docs/api.md describes it; None after an error.
+        error: the error message, if any.
+        sentences: messages while waiting.
+        first_seconds, total_seconds: seconds until the first token, and until the end.
     """
 
     update: dict | None
@@ -82,7 +82,7 @@ class Call:
 
 
 def ask(address: str, question: str, max_new_tokens: int = 48) -> Reply:
-    """Asks one question as a visitor of its own and waits for the end."""
+    """Send one question as a separate visitor and wait for the end."""
     start, first, last, sentences = time.monotonic(), None, None, []
     stream = Call(address, "generate", [question, max_new_tokens, 0, 1, 0, 0, DEFAULT.name, "", None])
     for event, data in stream:
@@ -107,7 +107,7 @@ def crowd(address: str, clients: int, requests: int, max_new_tokens: int = 48) -
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below or at which this share of the values lies."""
+    """Return the value at this percentile."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 

@@ -1,10 +1,10 @@
-"""Chooses the questions that the page offers: those that the default model answers to the end and drafts best.
+"""Choose the questions that the page offers: the default model completes their answers and drafts them best.
 
     python -m app.tools.questions [--target … --head … --device … --dtype …]
 
-Every candidate is asked greedily, with trees of one size. Kept are answers that end by themselves within `LONGEST`
-tokens, are no shorter than `SHORTEST`, and repeat nothing; of these the six with the most tokens a step. They go to
-`assets/questions.json` with what was measured.
+Every question is answered greedily, with trees of one size. An answer qualifies if it ends by itself within `LONGEST`
+tokens, is no shorter than `SHORTEST`, and repeats nothing; the six with the most tokens per step are written to
+`assets/questions.json` with the measurements.
 """
 
 import json
@@ -51,14 +51,14 @@ def candidates() -> list[str]:
 
 
 def repeats(text: str) -> bool:
-    """Whether the same few words in a row stand in a text three times."""
+    """Return whether a text has the same few words in a row three times."""
     words = text.lower().split()
     rows = Counter(tuple(words[i : i + WORDS_IN_A_ROW]) for i in range(len(words) - WORDS_IN_A_ROW + 1))
     return max(rows.values(), default=0) >= 3
 
 
 def fits(trace: Trace) -> bool:
-    """Whether an answer is worth offering its question."""
+    """Return whether an answer is good enough to offer its question."""
     return trace.end_reason == "eos" and len(trace.token_ids) >= SHORTEST and not repeats(trace.text)
 
 

@@ -1,11 +1,10 @@
-"""Makes the shipped recordings: plain decoding and Jakiro on the same questions, as one file each in `assets/traces/`.
+"""Make the shipped recordings: plain decoding and Jakiro on the same questions, as one file each in `assets/traces/`.
 
     python -m app.tools.record [--target … --head … --device … --dtype …]
 
-A recording holds {"title", "why", "traces": traces by method}; the page opens on the first by name. Each is a whole
-answer. A scenario asks its questions in turn and keeps the first answer for which its rule holds; title and caption say
-what was measured, not what was hoped for. Scenarios that need a certain head are left out where the command line names
-a pair.
+A recording has {"title", "why", "traces": traces by method}; the page opens with the first by name. Each is a complete
+answer. A scenario tries its questions in turn and keeps the first answer that satisfies its rule; title and caption
+state measurements. Scenarios that need a certain head are omitted if the command line names a pair.
 """
 
 import json
@@ -26,13 +25,13 @@ from jakiro.trace import first_difference
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What one recording asks, and the rule that holds where it is worth seeing.
+    """The questions of one recording, and the rule for a recording that is worth seeing.
 
     Attributes:
-        questions: tried in turn until the rule holds.
-        why: the caption, filled in with the fields of `Figures`.
-        rule: what the figures must say; `wanted` says it in words.
-        head: names a head of the default target where it must not be the default one.
+        questions: tried in turn until the rule is satisfied.
+        why: the caption, completed with the fields of `Figures`.
+        rule: a test of the figures; `wanted` describes it in words.
+        head: a head of the default target, if not the default one.
     """
 
     name: str
@@ -52,7 +51,7 @@ OPENING_STEPS = 3
 
 
 def benchmark_speedups() -> dict[str, float]:
-    """How many times as fast as plain decoding Jakiro was in the recorded benchmark, by kind of prompt; greedy."""
+    """Return the speedup of Jakiro in the recorded benchmark by kind of prompt, greedy."""
     groups = json.loads(RECORDED.read_text(encoding="utf-8"))["groups"]
     own = [group for group in groups if group["lane"].split(" · ")[0] == DEFAULT.name and group["temperature"] == 0]
     return {group["category"]: group["speedup"] for group in own}
@@ -141,10 +140,10 @@ def scenarios(speedups: dict[str, float]) -> tuple[Scenario, ...]:
 
 
 def record(generator, scenario: Scenario) -> dict:
-    """Asks the scenario's questions until its rule holds, and returns that recording.
+    """Try the scenario's questions until its rule is satisfied, and return that recording.
 
     Raises:
-        ValueError: two texts differ, or the rule holds for no question; the sentence says what was measured.
+        ValueError: two texts differ, or no question satisfies the rule; the message has the measurements.
     """
     measured = []
     for question in scenario.questions:

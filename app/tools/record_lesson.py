@@ -1,11 +1,11 @@
-"""Makes the recordings of "How it works", as one compact file that holds nothing but what was measured.
+"""Make the recordings of "How it works", as one compact file of measurements.
 
     python -m app.tools.record_lesson --methods-from lab.published [--target … --head … --device … --dtype …]
 
 Greedy pairs with a large and a small tree, the same text with a shallow one, pairs at temperature 1 for two seeds,
-drafted with and without the target's noise, and one text by five methods. The browser picks each stop's steps itself
-(`assets/web/lesson/stops/`); `tests/app/browser/test_lesson.py` fails at a stop for which the recordings hold nothing
-to show. Take another question then (`QUESTION`), or train the head further.
+drafted with and without the target's noise, and one text by five methods. The browser chooses each stop's steps
+(`assets/web/lesson/stops/`); `tests/app/browser/test_lesson.py` fails if the recordings have no suitable step for a
+stop. In that case change the question (`QUESTION`), or train the head longer.
 """
 
 import platform
@@ -31,17 +31,18 @@ BOTH = (PLAIN.name, DEFAULT.name)
 FAMILY_QUESTION = "Write a Python class Stack with push, pop and peek, then show how to use it."
 FAMILY_TREE = TreeConfig(nodes=8, depth=4)
 _COPIED_MEGABYTES = 256
-# What is timed for the lesson's plots: rows of the target's passes, levels of drafts
+# Timed for the lesson's plots: rows of the target's passes, levels of drafts
 _ROWS, _LEVELS = (1, 2, 4, 6, 8, 10, 12, 14, 20, 24, 28, 42, 56, 64), range(1, 9)
 
 
 def record(generator, contrasting) -> dict:
-    """The file's content: the device, and the events of each recording as the page gets those of a live answer.
+    """Return the file's content: the device, and the events of each recording in the form of a live answer.
 
     Args:
-        generator: writes all recordings but one. contrasting: the one of stop 4, with a head that has the branch.
+        generator: writes all recordings except one.
+        contrasting: writes the recording of stop 4, with a head that has the contrastive branch.
 
-    The draft's noise does not concern plain decoding, so it stands once for each seed.
+    The draft's noise has no effect on plain decoding, so plain decoding is recorded once for each seed.
     """
     greedy = SamplingParams(max_new_tokens=48)
     traces = {
@@ -78,7 +79,7 @@ def packed_events(traces: dict[str, Trace]) -> list[list]:
 
 
 def _device(generator, header: Header) -> dict:
-    """What the passes cost here, how much a pass reads, and how fast this memory is."""
+    """Return the costs of passes on this machine, the bytes that a pass reads, and the memory bandwidth."""
     key = generator.profile.key
     return {
         "name": key.get("device") or platform.processor() or header.device,
@@ -93,7 +94,7 @@ def _device(generator, header: Header) -> dict:
 
 
 def _profile(generator) -> dict[str, Line]:
-    """What passes cost by rows, and drafts by levels."""
+    """Return the costs of passes by rows, and of drafts by levels."""
     backend, drafter = generator.backend, generator.drafter(DEFAULT)
     return {
         "verify_ms": time_passes(backend, drafter, _ROWS),

@@ -8,34 +8,31 @@ The page is the same that *Save…* and the tab Recordings make in the browser (
 import argparse
 import html
 import json
+import re
 from pathlib import Path
 
 from app.page import web
 from app.words import page as words
 
 FOLDER = Path("runs/handouts")
-# A handout may load nothing from elsewhere
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
 
 def replay_page(recording: str, title: str) -> str:
-    """One recording with the page's own style and scripts.
+    """Return a page with one recording and the page's own style and scripts.
 
     Args:
-        recording: the text of a recording, as `web.recording` gives it.
-        title: what the window's title says before the page's name.
+        recording: the text of a recording, from `web.recording`.
+        title: first part of the window's title.
     """
-    data = recording.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{html.escape(title, quote=False)} · {words.TITLE}</title>"
-        f'<style id="jakiro-style">\n{web.style()}</style></head>'
-        '<body><div id="replay"><div class="jk-top"></div>'
-        '<div class="jk-view"></div></div>'
-        f'<script type="application/json" id="jakiro-recording">{data}</script>{web.plotly_element()}'
-        f'<script id="jakiro-code">\n{web.script()}</script><script>Jakiro.openReplay();</script></body></html>'
-    )
+    values = {
+        "title": f"<title>{html.escape(title, quote=False)} · {words.TITLE}</title>",
+        "style": f"\n{web.style()}",
+        "look": "",
+        "recording": recording.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
+        "plotly": web.plotly_element(),
+        "code": f"\n{web.script()}",
+    }
+    return re.sub(r"\{(\w+)\}", lambda name: values[name[1]], web.REPLAY_TEMPLATE)
 
 
 def main() -> None:

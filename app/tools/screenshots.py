@@ -1,7 +1,7 @@
-"""Takes the pictures in `docs/screenshots/` of the page playing its recordings: `python -m app.tools.screenshots`.
+"""Take the pictures in `docs/screenshots/` of the page playing its recordings: `python -m app.tools.screenshots`.
 
-No model is loaded, so the pictures show what the recordings hold. Needs Playwright and Chromium, as the tests do;
-`--film`, which adds a few seconds of the Watch tab as `watch.gif`, needs ImageMagick as well.
+No model is loaded, so the pictures show the recordings. Needs Playwright and Chromium, as the tests do; `--film`, which
+adds a few seconds of the Watch tab as `watch.gif`, needs ImageMagick as well.
 """
 
 import argparse
@@ -26,10 +26,10 @@ FILM_SIZE, FILM_FRAMES, FILM_SECONDS = (1200, 866), 24, 0.2
 _TO_THE_END = "Jakiro.moves.seek(Infinity); document.activeElement.blur()"
 _AT_STEP = """index => { Jakiro.moves.seek(index);
   Jakiro.moves.state.time = Jakiro.lane().seconds[index]; }"""
-# For the film: an empty page first, and then the recording as if it had been asked
+# For the film: an empty page first, and then the recording like a live answer
 _ASIDE = """() => { window.filmed = Jakiro.moves.state.run; Jakiro.show(null);
   return [filmed.question, filmed.main.steps.length]; }"""
-_ASKED = """() => { Jakiro.fill(Jakiro.questionBox(), ""); document.activeElement.blur(); Jakiro.show(filmed, 0);
+_ASKED = """() => { Jakiro.fillQuestion(""); document.activeElement.blur(); Jakiro.show(filmed, 0);
   Jakiro.moves.state.time = filmed.main.seconds[0]; }"""
 _SMALL_GIF = ("+dither", "-colors", "128", "-layers", "optimize")
 _TO_THE_HIGHLIGHT = "Jakiro.moves.seek(Jakiro.highlight(Jakiro.lane()))"
@@ -70,7 +70,7 @@ PICTURES = (
 
 
 class NoModel:
-    """A device that never comes to have a model."""
+    """A device that never loads a model."""
 
     places, metered, costs, status = 1, False, None, {}
 
@@ -93,7 +93,7 @@ def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> P
         tab.evaluate("document.documentElement.classList.add('projector'); Jakiro.redraw()")
     if not tab.locator(f'[role="tab"][data-tab="{picture.tab}"]').count():
         return None
-    tab.add_style_tag(content="#jk-chip { display: none; }")  # it says that the model is loading
+    tab.add_style_tag(content="#jk-chip { display: none; }")  # the chip shows that the model is loading
     tab.click(f'[role="tab"][data-tab="{picture.tab}"]')
     tab.evaluate(picture.script or "0")
     tab.wait_for_timeout(1500)
@@ -120,7 +120,7 @@ def film(browser, address: str, recording: str, folder: Path) -> Path:
                 tab.screenshot(path=f"{frames}/{len(list(Path(frames).iterdir())):03}.png")
 
         for typed in range(0, len(question) + 1, 4):
-            tab.evaluate("text => Jakiro.fill(Jakiro.questionBox(), text)", question[:typed])
+            tab.evaluate("text => Jakiro.fillQuestion(text)", question[:typed])
             take()
         tab.evaluate(_ASKED)
         for phase in (1, 2, 3):

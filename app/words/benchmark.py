@@ -1,17 +1,17 @@
-"""Every word of the tab "Benchmark": its form, its table and plot, and the sentences when something does not fit."""
+"""Texts of the tab "Benchmark": its form, its table and plot, and error messages."""
 
-COUNT_NOT_WHOLE = "The number of prompts must be a whole number from 1 to {most}; you gave {came}."
+COUNT_NOT_WHOLE = "The number of prompts must be a whole number from 1 to {most}; got {value}."
 CHOOSE_TEMPERATURE = "Choose at least one temperature."
-UNKNOWN_TEMPERATURE = "The benchmark knows the temperatures {known}; you gave {came}."
+UNKNOWN_TEMPERATURE = "Temperatures must be among {known}; got {value}."
 CHOOSE_METHOD = "Choose at least one method besides plain decoding."
-UNKNOWN_METHOD = "The benchmark knows the methods {known}; you gave {came}."
-NOT_A_REQUEST = "A benchmark request has “count”, “temperatures” and “methods”; you gave {came}."
-NO_HEAD = "No draft head fits this model; only methods that need none can be measured against plain decoding."
+UNKNOWN_METHOD = "Methods must be among {known}; got {value}."
+NOT_A_REQUEST = "A benchmark request has “count”, “temperatures” and “methods”; got {value}."
+NO_HEAD = "No draft head fits this model; only methods without a head can be measured."
 TOO_MANY = "{count} benchmarks from your network address are running already; wait for one, or stop it."
-MODEL_CHANGED = "Another model has been loaded meanwhile; the numbers shown were measured with the first one."
-UNKNOWN_RESULTS = "These results are no longer kept on the server; run the benchmark again."
+MODEL_CHANGED = "Another model was loaded during the run; the numbers are from the first model."
+UNKNOWN_RESULTS = "The server no longer stores these results; run the benchmark again."
 
-# The tab's name, and what stands in it where its code did not come
+# The tab's name, and its text if its code could not be loaded
 FIRST = {
     "tab_benchmark": "Benchmark",
     "bench_not_loaded": "This tab could not be loaded; reload the page to try again.",
@@ -24,13 +24,13 @@ BROWSER = {
     "bench_headline_interval": "between {low} and {high}",
     "bench_headline_all_same": "all texts identical",
     "bench_headline_same": "{share} of the texts identical",
-    "bench_set": "Our own prompts, {categories} kinds, taken in turn; at most {tokens} tokens an answer.",
+    "bench_set": "Our own prompts in {categories} categories; at most {tokens} tokens per answer.",
     "bench_count": "Prompts",
     "bench_temperatures": "Temperature",
     "bench_methods": "Against plain decoding",
     "bench_run": "Run benchmark",
     "bench_stop": "Stop",
-    "bench_turns": "Each prompt waits for its turn like any question, so others are not kept waiting.",
+    "bench_turns": "Each prompt waits in the queue like any question, so visitors are not blocked.",
     "bench_starting": "Starting.",
     "bench_progress": "prompt {n} of {total}",
     "bench_stopped": "Stopped after {n} of {total} prompts; these are their numbers.",
@@ -68,10 +68,10 @@ BROWSER = {
     "bench_even": "1×: as fast as plain",
     "one_bench_prompt": "1 prompt",
     "many_bench_prompts": "{n} prompts",
-    "bench_definitions": "Tokens a second: all tokens ÷ all seconds, below it the middle half of the answers; the "
+    "bench_definitions": "Tokens a second: all tokens ÷ all seconds, below it the interquartile range; the "
     "first token and reading the prompt are not counted. Speedup: plain seconds ÷ the method’s, same prompts; below it "
     "the 95 % interval from resampling prompts. Both are shown from eight prompts on. τ: accepted per step + 1, over "
-    "all steps. Same text: share of answers whose token ids all equal plain decoding’s.",
+    "all steps. Same text: share of answers with the token ids of plain decoding.",
     "bench_spoken": "{n} of {total} prompts done.",
     "board": "Leaderboard",
     "board_missing": "No leaderboard is shipped with this copy.",
@@ -84,10 +84,10 @@ BROWSER = {
     "board_other": "Rest, ms a step",
     "board_ahead": "Fastest over all prompts at temperature {temperature}: {method}, {times} times as fast as {others} "
     "({interval}). Choose it for speed.",
-    "board_level": "No method is the fastest over all prompts at temperature {temperature}: {method} cannot be told "
-    "from {others} ({times} times as fast as {against}, {interval}).",
+    "board_level": "No method is the fastest over all prompts at temperature {temperature}: {method} is not "
+    "measurably faster than {others} ({times} times as fast as {against}, {interval}).",
     "board_about": "Every method chose its tree’s size at each step by costs measured on this machine; all "
-    "took turns on each prompt. Against plain and {method}: how many times as fast over the same prompts, below it the "
-    "95 % interval from resampling prompts, from eight prompts on. τ: accepted per step + 1. Another run "
-    "than the recorded results, with shorter answers and all methods in turn, so its factors are not theirs.",
+    "ran in turn on each prompt. Against plain and {method}: how many times as fast over the same prompts, below it "
+    "the 95 % interval from resampling prompts, from eight prompts on. τ: accepted per step + 1. This is a "
+    "separate run from the recorded results, with shorter answers and all methods in turn, so the factors differ.",
 }

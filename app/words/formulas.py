@@ -1,4 +1,4 @@
-"""The formulas of the lesson's stops in MathML, which browsers draw and read aloud, and what their letters are."""
+"""The formulas of the lesson's stops in MathML, which browsers draw and read aloud, and their letters."""
 
 FORMULAS = (
     "<mi>T</mi><mo>≳</mo><mfrac><mtext>weights</mtext><mtext>memory speed</mtext></mfrac>",

@@ -1,45 +1,52 @@
-"""The words about what people take away or bring: recordings, opened files and saved ones."""
+"""Texts about recordings, opened files, saved files and links."""
 
 BROWSER = {
     "recordings_hint": (
-        "Answers recorded on a real machine, with every step as it was; no model is needed to play them. "
-        "A handout is a recording as one file that plays from disk, on a phone too, without a network."
+        "Answers recorded on a real machine, with every step; they play without a model. "
+        "A handout is a recording in one file that plays offline, also on a phone."
     ),
     "recording_badge": "Recording · {device} · {date}",
     "opened_badge": "Opened file · {device} · {date}",
     "recordings_none": "No recordings are shipped with this copy.",
     "save_handout": "Save handout",
     "open_trace": "Open a saved answer…",
-    "drop_hint": "or drop a file here; it stays in this browser",
+    "drop_hint": "or drop a file here; it is not uploaded",
     "save": "Save…",
     "save_json": "The answer with all steps, json",
     "save_csv": "All guesses, csv",
     "save_html": "Replay page, html",
     "save_svg": "Picture of the tree, svg",
-    "save_rounded": "The server no longer keeps this answer; the file holds the digits that the page shows.",
+    "save_rounded": "The server no longer stores this answer; the file contains the rounded numbers of the page.",
     "save_warning": "The file contains your question and the answer.",
-    "not_trace_json": "This file holds no saved answer: it is not JSON.",
-    "not_trace_field": "This file holds no saved answer: the field “{field}” is missing or does not fit.",
+    "not_trace_json": "This file is not a saved answer: it is not JSON.",
+    "not_trace_field": "This file is not a saved answer: the field “{field}” is missing or invalid.",
     "trace_version": "This saved answer has format {found}; this page reads 1.",
     "file_too_large": "The file has {size} MB; the limit is 20 MB.",
     "copy_link": "Copy link",
+    "copy_replay": "Copy link to this answer",
+    "link_copied_replay": (
+        "Link copied. It plays this answer in this browser; elsewhere for as long as the server keeps the answer."
+    ),
+    "link_no_answer": "No answer of this page is on screen.",
+    "link_answer": "It names the invalid answer “{answer}”.",
+    "link_gone": "Its answer is kept neither in this browser nor on the server.",
     "link_copied": "Link copied.",
     "link_copied_step": "Link to step {step} copied.",
     "link_copied_stop": "Link to stop {n} copied.",
     "link_copied_question": "Link copied: the question and its settings. Where it is opened, Ask writes the text.",
     "link_copied_last": "Link copied. It holds the last question and its settings, not the earlier turns of the chat.",
-    "link_by_hand": "This browser lets no page copy here; copy the link yourself:",
+    "link_by_hand": "The browser blocked copying; copy this link:",
     "link_too_long": "Too long for a link: {size} of at most {most} characters. Save… keeps the answer in a file.",
     "link_ready": "This link brought a question and its settings; press Ask to write the answer here.",
     "link_ready_fork": "This link brought a question and the beginning of its answer; press Ask to go on from there.",
-    "link_other_model": "It was written by {there}; here {here} answers, so the text may differ.",
+    "link_other_model": "Its answer is from {there}; this page runs {here}, so the text may differ.",
     "link_refused": "This link was not used. {sentence}",
-    "link_longer": "It has {size} characters, and this page reads {most}.",
-    "link_unknown": "It names “{name}”, which this page does not know.",
+    "link_longer": "It has {size} characters; the limit is {most}.",
+    "link_unknown": "It contains the unknown name “{name}”.",
     "link_tab": "There is no tab “{tab}”.",
     "link_stop": "There is no stop “{stop}”; the lesson has {stops}.",
-    "link_step": "A step is a whole number from 1 on; it says “{step}”.",
-    "link_step_beyond": "It asks for step {step}; the recording has {steps}.",
+    "link_step": "Steps must be whole numbers from 1 on; it contains “{step}”.",
+    "link_step_beyond": "It names step {step}; the recording has {steps}.",
     "link_recording": "There is no recording “{name}” here.",
     "link_without_question": "It has settings but no question.",
 }

@@ -21,11 +21,6 @@ def hardware_name(device: torch.device) -> str:
     return f"{processor_name()} ({platform.machine()})"
 
 
-def reads_are_free(device: torch.device) -> bool:
-    """Return whether reading a tensor does not wait for the device."""
-    return device.type == "cpu"
-
-
 def synchronize(device: torch.device) -> None:
     """Block until the device has finished its work."""
     if device.type == "cuda":

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from jakiro.core.tree import FLOAT_COLUMNS, INT_COLUMNS, DraftTree
 from jakiro.core.verify import Outcome, Verification
+from jakiro.ops.device import reads_are_free
 
 _VERIFIED_INTS, _VERIFIED_FLOATS = ("choices", "on_path"), ("target_probs", "margins")
 _INTS, _FLOATS = (*INT_COLUMNS, *_VERIFIED_INTS), (*FLOAT_COLUMNS, *_VERIFIED_FLOATS)
@@ -14,7 +15,7 @@ _INTS, _FLOATS = (*INT_COLUMNS, *_VERIFIED_INTS), (*FLOAT_COLUMNS, *_VERIFIED_FL
 
 def read_outcome(tree: DraftTree, verification: Verification) -> Outcome:
     """Return the outcome on the host, with one copy; tensors on the host need none."""
-    if not _is_on_host(tree.token_ids):
+    if not reads_are_free(tree.token_ids.device):
         return unpack(pack(tree, verification).tolist(), tree, tree.num_nodes)
     columns = {name: column.tolist() for name, column in _columns(tree, verification).items()}
     evidence = {name: matrix.tolist() for name, matrix in tree.evidence.items()}
@@ -63,10 +64,6 @@ def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
 
 def _columns(tree: DraftTree, verification: Verification) -> dict[str, Tensor]:
     return tree.columns | {name: getattr(verification, name) for name in (*_VERIFIED_INTS, *_VERIFIED_FLOATS)}
-
-
-def _is_on_host(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu"
 
 
 def _outcome(

@@ -1,1 +1,1 @@
-"""The benchmark: prompts run with every method, interleaved, and what comes out as tables, files and plots."""
+"""The benchmark: prompts run with every method, interleaved, with results as tables and a JSON file."""

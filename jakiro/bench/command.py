@@ -27,14 +27,17 @@ def measure(
 
     Args:
         generator: a `JakiroGenerator`.
-        settings: what is measured.
+        settings: lanes and prompts to measure.
         questions: the prompts.
         folder: created if missing; receives bench.json.
         console: receives progress, warnings and tables.
         further_stamp: values added to the environment in bench.json.
     """
     start = ProcessorClock.now()
-    runs = _run(_make_bench(generator, settings), questions, console)
+    # The lane of plain decoding with fast numerics shares the weights
+    fast = generator.with_numerics("fast") if PLAIN_FAST in settings.methods else None
+    peers = {name: make(generator.status) for name, make in settings.peers.items() if name in settings.methods}
+    runs = _run(Bench(generator, settings, fast, peers), questions, console)
     if not runs:
         return
     load = other_load(start, ProcessorClock.now())
@@ -51,15 +54,8 @@ def measure(
     console.print(f"Written: {folder / 'bench.json'}.", markup=False)
 
 
-def _make_bench(generator, settings: BenchSettings) -> Bench:
-    # The lane of plain decoding with fast numerics shares the weights
-    fast = generator.with_numerics("fast") if PLAIN_FAST in settings.methods else None
-    peers = {name: make(generator.status) for name, make in settings.peers.items() if name in settings.methods}
-    return Bench(generator, settings, fast, peers)
-
-
 def _run(bench: Bench, questions: Sequence[Question], console: Console) -> list[Run]:
-    """Return the answers of all lanes, or those before Ctrl-C."""
+    """Return the answers of all lanes, up to Ctrl-C."""
     settings, runs = bench.settings, []
     total = sum(len(question.turns) for question in questions) * len(settings.lanes)
     total *= len(settings.temperatures) * len(settings.seeds)

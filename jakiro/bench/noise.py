@@ -12,7 +12,7 @@ from jakiro.drafters.registry import PLAIN
 from jakiro.system import num_cores
 
 # Share of the processor that other programs may use, and the middle half of the plain passes' times relative to their
-# median. Above either, speedups of one run differ visibly from those of the next.
+# median. Above either, speedups differ visibly between runs.
 MAX_OTHER_LOAD, MAX_SPREAD = 0.1, 0.2
 # Quartiles of fewer answers vary too much by themselves
 MIN_RUNS = 4

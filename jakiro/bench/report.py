@@ -34,7 +34,7 @@ class Group:
         end_to_end: the speedup including the prefill; None if the prefill was not measured.
         predicted: the speedup predicted by tau and the parts of a step; None for lanes without recorded steps.
         prompt_speedups: the speedup of each prompt, in the order of the runs.
-        identical: share of runs whose token ids equal plain decoding's; None if they may differ.
+        identical: share of runs with plain decoding's token ids; None if they may differ.
     """
 
     lane: str

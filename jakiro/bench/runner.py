@@ -33,7 +33,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
-    """What is measured.
+    """Lanes and settings of a benchmark.
 
     Attributes:
         methods: names or aliases of drafting methods, "all" of them, or of `further_lanes`.
@@ -199,7 +199,7 @@ def run_of_peer(answer: PeerAnswer, *identity) -> Run:
 
 
 def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[str]]:
-    """Return the settings without the methods that cannot be loaded, and the reason for each of those.
+    """Return the settings without the methods that cannot be loaded, and one reason for each of these.
 
     Raises:
         ValueError: no method can be loaded.
@@ -232,7 +232,7 @@ class Bench:
 
     Args:
         generator: a JakiroGenerator for plain decoding and the drafting methods.
-        settings: what is measured.
+        settings: lanes and settings.
         fast_generator: a generator with numerics="fast", for the lane "autoregressive-fast".
         peers: runners of other programs by name, see `Peers`.
     """

@@ -1,4 +1,4 @@
-"""The command `doctor`: what is installed, cached and available, and whether a target and a head fit together.
+"""The command `doctor`: installed and cached files, available devices, and whether a target and a head fit together.
 
 `machine_findings` loads no model and downloads nothing. `check_pair` runs the cheapest checks first and reads no
 weights of the target. Whether a pair that fits writes plain decoding's text is tested by running it, with `race`.
@@ -16,7 +16,7 @@ from jakiro.cli.verify import verify_files
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.loading import placement, registry
 from jakiro.loading.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
-from jakiro.loading.loader import LoadOptions, choose_dtype, described, device_and_dtype
+from jakiro.loading.loader import LoadOptions, choose_dtype, device_and_dtype, read_description
 from jakiro.models.families import num_kv_heads
 from jakiro.ops.kernels import unavailable_reason
 from jakiro.system import cache_folder, num_cores, write_atomically
@@ -41,7 +41,7 @@ def report(options: LoadOptions, plan: str | None, card: str | None, verify: boo
 
 
 def machine_findings() -> list[Finding]:
-    """Return what a person should report when asking for help."""
+    """Return the details that belong in a request for help."""
     return [
         Finding("python", platform.python_version()),
         *(Finding(name, version(name)) for name in ("torch", "transformers", "gguf")),
@@ -93,7 +93,7 @@ def check_pair(options: LoadOptions) -> Iterator[Finding]:
         pair = registry.resolve(options.target, options.head)
         yield Finding(topic, f"target {pair.target_name}, head {pair.head_name or 'none'}")
         topic = "target"
-        config, _ = described(pair)
+        config, _ = read_description(pair)
         yield Finding(topic, _sizes(config.get_text_config()))
         if pair.head_path is not None:
             topic = "head"

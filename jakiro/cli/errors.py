@@ -6,6 +6,8 @@ from jakiro.cli.loading import say
 from jakiro.system import is_out_of_memory
 
 INPUT_ERROR, INTERNAL_ERROR = 2, 1
+# Extra of this package that installs a missing package with everything that belongs to it
+EXTRAS = {"bitsandbytes": "quant", "pydantic": "api", "starlette": "api", "tensorboard": "train", "uvicorn": "api"}
 
 
 def print_error(error: Exception, debug: bool) -> int:
@@ -29,8 +31,9 @@ def _message_and_code(error: Exception) -> tuple[str, int]:
     if is_out_of_memory(error) and not isinstance(error, ValueError):
         return "Memory ran out; choose a smaller model, another dtype, or a shorter answer.", INPUT_ERROR
     if isinstance(error, ModuleNotFoundError):
-        message = f"This needs the package {error.name}, which is not installed; run “pip install {error.name}”."
-        return message, INPUT_ERROR
+        extra = EXTRAS.get(error.name or "")
+        command = f"pip install '.[{extra}]'” in the checkout" if extra else f"pip install {error.name}”"
+        return f"This needs the package {error.name}, which is not installed; run “{command}.", INPUT_ERROR
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'A file'}: {error.strerror}.", INPUT_ERROR
     if isinstance(error, (ValueError, OSError)):

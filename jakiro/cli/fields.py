@@ -29,7 +29,7 @@ def options_from(*configs: type, without: Collection[str] = ()) -> Callable[[Cal
     """Return a decorator that adds one option per field with help text; the command receives the values by name.
 
     Args:
-        configs: dataclasses whose fields are declared with `setting`.
+        configs: dataclasses with fields declared by `setting`.
         without: names of fields that get no option and keep their defaults.
     """
 
@@ -41,7 +41,7 @@ def options_from(*configs: type, without: Collection[str] = ()) -> Callable[[Cal
         for config in configs:
             shown = [field for field in fields(config) if field.metadata and field.name not in without]
             parameters += [_parameter(config, field) for field in shown]
-        # A parameter without a default must precede those with one
+        # A parameter without a default must precede all others
         parameters.sort(key=lambda parameter: parameter.default is not Parameter.empty)
         keyword_only = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
         command.__signature__ = declared.replace(parameters=keyword_only)

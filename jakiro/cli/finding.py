@@ -8,7 +8,7 @@ class Finding:
     """One checked item.
 
     Attributes:
-        topic: what was checked.
+        topic: name of the item.
         text: the result.
         ok: False if the user has to act.
     """

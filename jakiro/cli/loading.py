@@ -1,6 +1,7 @@
 """Helpers that several commands use: loading a pair, messages, output files, threads."""
 
 import logging
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ def load(options):
 def show_messages() -> None:
     """Print the library's log messages, such as downloads, to stderr.
 
-    Retries of huggingface_hub are hidden, because the error after the last one says the same in one line.
+    Retries of huggingface_hub are hidden, because the error after the last one has the same reason in one line.
     """
     logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
     logger = logging.getLogger("jakiro")
@@ -62,6 +63,12 @@ def table_console() -> Console:
     return console if console.is_terminal else Console(width=150)
 
 
+def write(text: str) -> None:
+    """Write text to stdout unchanged and at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
 def say(message: str, style: str | None = None) -> None:
     """Print one message to stderr."""
     notes.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
@@ -78,7 +85,7 @@ def check_file(file: Path, content: str) -> None:
 
     Args:
         file: path of the file.
-        content: name of what will be written, for the message.
+        content: name of the content, for the message.
 
     Raises:
         OSError: the path is a folder, or its folder does not exist.

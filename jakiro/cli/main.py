@@ -31,7 +31,7 @@ from jakiro.trace import Trace
 DEBUG = "--debug"
 # Also works in a checkout, where no script `jakiro` is installed
 PROGRAM = "python -m jakiro"
-# Commands whose options have defaults from modules that import torch: module of `jakiro.cli`, and help text. They are
+# Commands with option defaults from modules that import torch: module of `jakiro.cli`, and help text. They are
 # imported only if they run, so that `--help` of the other commands takes 0.2 s instead of 4 s.
 LAZY_COMMANDS = {
     "bench": ("bench", "Measure speed, tau and acceptance; compare the texts."),
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _print_version(requested: bool) -> None:
     if requested:
-        sys.stdout.write(f"jakiro {__version__}\n")
+        loading.write(f"jakiro {__version__}\n")
         raise typer.Exit
 
 
@@ -130,13 +130,13 @@ def generate(
     interrupted = False
     try:
         for step in stream:
-            _write(step.text)
+            loading.write(step.text)
     except KeyboardInterrupt:
         stream.close()
         interrupted = True
     if not stream.trace.steps:
-        _write(stream.trace.text)
-    _write("\n")
+        loading.write(stream.trace.text)
+    loading.write("\n")
     loading.say(summary_line(stream.trace), "dim")
     if trace is not None:
         write_atomically(trace, stream.trace.to_json())
@@ -266,12 +266,9 @@ def export(
         loading.say(f"Written: {path}")
 
 
-def _placeholder() -> None:
-    """Placeholder of a lazy command; `LazyGroup` replaces it before it runs."""
-
-
 for _name, (_, _help) in LAZY_COMMANDS.items():
-    app.command(_name, help=_help)(_placeholder)
+    # A placeholder, which `LazyGroup` replaces before it runs
+    app.command(_name, help=_help)(lambda: None)
 
 
 def _import_methods(modules: Sequence[str] | None) -> tuple:
@@ -282,15 +279,10 @@ def _import_methods(modules: Sequence[str] | None) -> tuple:
 
 
 def _replace_unsupported_characters() -> None:
-    """Print a question mark for characters that the terminal's encoding lacks, instead of raising an error."""
+    """Print a question mark for characters outside the terminal's encoding, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 _ENDS = {"no_token": "no_token (the settings forbid every next token)"}

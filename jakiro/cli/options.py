@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from jakiro.cli.loading import say
 from jakiro.config import About, Grammar, SamplingParams, TreeConfig, require, setting
 from jakiro.text import as_messages
 
@@ -70,7 +71,10 @@ class PromptOptions:
 
     def with_recommended(self, generator, sampling: SamplingParams) -> SamplingParams:
         """Return the settings, completed with the model's recommended ones if --makers is given."""
-        return sampling.with_makers(generator.target.makers_settings) if self.makers else sampling
+        recommended = generator.target.makers_settings if self.makers else {}
+        if self.makers and not recommended:
+            say("The model has no recommended sampling settings, so --makers has no effect.", "yellow")
+        return sampling.with_makers(recommended)
 
 
 @dataclass(frozen=True)

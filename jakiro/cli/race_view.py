@@ -1,11 +1,10 @@
 """A race in the terminal: the first method's answer while it is written, then a table of all methods."""
 
-import sys
-
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from jakiro.cli import loading
 from jakiro.drafters.registry import METHODS, Methods
 from jakiro.loading.registry import unequal_training
 from jakiro.trace import Trace, first_difference
@@ -23,11 +22,10 @@ def show_race(race, known: Methods = METHODS) -> None:
     try:
         for method, step in race:
             if method == first:
-                sys.stdout.write(step.text)
-                sys.stdout.flush()
+                loading.write(step.text)
     except KeyboardInterrupt:
         race.close()
-    sys.stdout.write("\n" if traces[first].steps else f"{traces[first].text}\n")
+    loading.write("\n" if traces[first].steps else f"{traces[first].text}\n")
     console.print(race_table(traces, known))
     drafters = {method: trace.header.drafter or {} for method, trace in traces.items()}
     unequal = unequal_training({known.named(method).title: drafter.get("name") for method, drafter in drafters.items()})

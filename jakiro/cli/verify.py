@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from jakiro.cli.finding import Finding
 from jakiro.heads.checkpoint import head_sha256
 from jakiro.loading import embedded, registry
-from jakiro.loading.checksums import damaged_since, hashed_folders
+from jakiro.loading.checksums import hashed_folders, is_corrupted
 from jakiro.system import assets_folder
 
 UNCHANGED = "as it was written"
@@ -18,7 +18,7 @@ def verify_files() -> Iterator[Finding]:
         yield Finding(str(path), text, ok=damage is None)
     for folder in hashed_folders():
         if folder != embedded.embedded_folder().resolve():
-            damaged = damaged_since(folder)
+            damaged = is_corrupted(folder)
             text = "corrupted: size and time are unchanged, the content is not; fetch or copy it again"
             yield Finding(str(folder), text if damaged else "unchanged since it was first read", ok=not damaged)
     for name in registry.head_names():

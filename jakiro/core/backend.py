@@ -83,10 +83,10 @@ class BackendSession(Protocol):
 
 
 class Backend(Protocol):
-    """How passes run on a device; selected once, when a model is loaded.
+    """Runs passes on a device; selected once, when a model is loaded.
 
     Attributes:
-        target: the `jakiro.models.target.TargetModel` whose passes it runs.
+        target: the `jakiro.models.target.TargetModel` that it runs.
         is_batch_invariant: whether plain passes and tree passes give the same bits.
         max_reusable_tokens: tokens of an earlier answer whose cache rows a prompt can reuse without changing a bit of
             the answer; 0 for none.

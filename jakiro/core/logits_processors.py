@@ -14,6 +14,7 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, require
 from jakiro.core.tree import DraftTree
+from jakiro.ops.device import reads_are_free
 
 SUPPRESSED, REPEATED, TOO_SHORT = "suppress_tokens", "no_repeat_ngram_size", "min_new_tokens"
 # Added to a draft's log probabilities; finite, because 0 · −inf is NaN where a calibration weight is 0
@@ -213,7 +214,7 @@ class LogitsProcessorList:
     """All logits processors of one request; created by `make_logits_processors`.
 
     Args:
-        processors: those that need the token ids on the host, in the order in which they are applied.
+        processors: processors that need the token ids on the host, in the order of application.
 
     Attributes:
         penalties: State of biases and penalties, or None if none are set.
@@ -238,8 +239,8 @@ class LogitsProcessorList:
     def move_to(self, penalties: PenaltyState) -> None:
         """Copy the state of the penalties into these buffers, which captured passes read, and use them from now on."""
         if self.penalties is not None:
-            for buffer, own in zip(penalties.buffers, self.penalties.buffers, strict=True):
-                buffer.copy_(own)
+            for buffer, current in zip(penalties.buffers, self.penalties.buffers, strict=True):
+                buffer.copy_(current)
             self.penalties = penalties
 
     @torch.inference_mode()
@@ -270,7 +271,7 @@ class LogitsProcessorList:
 
     @torch.inference_mode()
     def draft_bias(self) -> Tensor:
-        """Return what biases and masks add to the root's logits, (vocab_size,) float32, at least `FORBIDDEN`.
+        """Return the sum of biases and masks of the root's logits, (vocab_size,) float32, at least `FORBIDDEN`.
 
         Penalties are left out: candidates that were ranked with them were accepted no more often.
         """
@@ -282,7 +283,7 @@ class LogitsProcessorList:
 
     def _penalise(self, logits: Tensor, tree: DraftTree, mask: Tensor) -> Tensor:
         columns = None
-        if logits.device.type == "cpu":
+        if reads_are_free(logits.device):
             columns = torch.cat([self.penalties.seen.nonzero()[:, 0], tree.token_ids]).unique()
         return self.penalties.adjust(logits, tree.token_ids, drafted_path(mask), columns)
 
@@ -376,7 +377,7 @@ def drafted_path(mask: Tensor) -> Tensor:
 def _unpack_bits(allowed: np.ndarray, logits: Tensor) -> Tensor:
     """Return rows of bits as (rows, vocab_size) bool on the device of the logits; only the bits are transferred."""
     vocab_size = logits.shape[-1]
-    if logits.device.type == "cpu":
+    if reads_are_free(logits.device):
         bits = np.unpackbits(allowed.view(np.uint8), axis=1, bitorder="little").view(bool)
         return torch.from_numpy(bits)[:, :vocab_size].clone()
     words = torch.from_numpy(allowed.view(np.int32)).to(logits.device)

@@ -1,6 +1,6 @@
 """Gumbel noise keyed by seed, position and token id, so that every method samples the same text.
 
-The noise comes from a counter-based hash (the finaliser of SplitMix64), so that any entry can be computed alone. The
+The noise is a counter-based hash (the finalizer of SplitMix64), so that any entry can be computed separately. The
 target's choice and the ranking of candidates read it in rows, one per position.
 """
 
@@ -28,7 +28,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 class KeyedNoise:
-    """Standard Gumbel noise g(seed, position, token id); counter-based, so any entry is computed alone.
+    """Standard Gumbel noise g(seed, position, token id); counter-based, so any entry is computed separately.
 
     Args:
         seed: A number, or a () int64 tensor on the device.

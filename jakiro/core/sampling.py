@@ -38,7 +38,7 @@ class DeviceSampling:
 
     @property
     def unfiltered(self) -> bool:
-        """Whether every token may be sampled, as in `SamplingParams`."""
+        """True if every token may be sampled, as in `SamplingParams`."""
         return not self.greedy and self.top_p is None and self.top_k is None and self.log_min_p is None
 
 
@@ -72,7 +72,7 @@ class Warped(NamedTuple):
 
 
 def tempered(logits: Tensor, sampling: SamplingParams | DeviceSampling) -> Tensor:
-    """Return float32 logits divided by the temperature; unchanged if greedy or if the host knows that it is 1."""
+    """Return float32 logits divided by the temperature; unchanged if greedy or if a temperature on the host is 1."""
     is_unchanged = sampling.greedy or (isinstance(sampling, SamplingParams) and sampling.temperature == 1)
     return logits.float() if is_unchanged else logits.float() / sampling.temperature
 
@@ -112,9 +112,9 @@ def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_lengt
     in_top_k = values >= floor
     of_top_k = floor
     if top_p is not None:
-        kept = values.masked_fill(~in_top_k, -torch.inf)
-        whole = scaled if top_k is None else kept
-        probs = (kept.double() - whole.double().logsumexp(-1, keepdim=True)).exp()
+        kept_values = values.masked_fill(~in_top_k, -torch.inf)
+        all_values = scaled if top_k is None else kept_values
+        probs = (kept_values.double() - all_values.double().logsumexp(-1, keepdim=True)).exp()
         before = probs.cumsum(-1) - probs
         in_top_p = (before < top_p) & in_top_k
         in_top_p[:, 0] = True

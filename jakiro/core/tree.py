@@ -53,7 +53,7 @@ class DraftTree(NodeColumns):
 
     @property
     def columns(self) -> dict[str, Tensor]:
-        """Columns by name: first those of integers, then those of floats."""
+        """Columns by name: first the integer columns, then the float columns."""
         return {name: getattr(self, name) for name in (*INT_COLUMNS, *FLOAT_COLUMNS)}
 
     @classmethod

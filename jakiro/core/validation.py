@@ -5,17 +5,18 @@ outside the vocabulary, changes the text or makes compiled code read outside its
 """
 
 import torch
+from torch import Tensor
 
 from jakiro.core.tree import FLOAT_COLUMNS, DraftTree
 
 
-def find_tree_error(tree: DraftTree, root_id: int, vocab_size: int, max_nodes: int, num_proposers: int) -> str | None:
-    """Return what is wrong with a tree, as a clause without a full stop, or None for a valid tree.
+def find_tree_error(tree: DraftTree, root: Tensor, vocab_size: int, max_nodes: int, num_proposers: int) -> str | None:
+    """Return the error of an invalid tree, as a clause without a full stop, or None for a valid tree.
 
     Args:
-        tree: a proposed tree; the check copies its integer columns to the host.
-        root_id: the last committed token.
-        max_nodes: nodes that the target's cache has room for, root included.
+        tree: a proposed tree; the check copies its integer columns to the host in one operation.
+        root: (1,) int64, the last committed token.
+        max_nodes: nodes that fit into the target's cache, root included.
         num_proposers: length of the drafter's `proposers`.
     """
     num_nodes = tree.num_nodes
@@ -28,8 +29,12 @@ def find_tree_error(tree: DraftTree, root_id: int, vocab_size: int, max_nodes: i
     for name, matrix in tree.evidence.items():
         if matrix.ndim != 2 or matrix.shape[0] != num_nodes:
             return f"its evidence {name} has the shape {tuple(matrix.shape)}; expected {num_nodes} rows"
-    columns = torch.stack([tree.token_ids, tree.parents, tree.depths, tree.proposers]).tolist()
-    return _find_node_error(*columns, root_id, vocab_size, num_proposers) or _find_depth_error(tree, columns[2])
+    root_id, *numbers = torch.cat([root, tree.token_ids, tree.parents, tree.depths, tree.proposers]).tolist()
+    columns = [numbers[start : start + num_nodes] for start in range(0, len(numbers), num_nodes)]
+    error, depth = _find_node_error(*columns, root_id, vocab_size, num_proposers), max(columns[2])
+    if error is None and depth > tree.max_depth:
+        error = f"its max_depth is {tree.max_depth}, but a node has depth {depth}"
+    return error
 
 
 def _find_node_error(
@@ -59,10 +64,4 @@ def _find_node_error(
         if (parent, token_id) in edges:
             return f"node {node} repeats token {token_id} below node {parent}; siblings must differ"
         edges.add((parent, token_id))
-    return None
-
-
-def _find_depth_error(tree: DraftTree, depths: list[int]) -> str | None:
-    if not max(depths) <= tree.max_depth:
-        return f"its max_depth is {tree.max_depth}, but a node has depth {max(depths)}"
     return None

@@ -1,7 +1,7 @@
 """Costs of passes on this device, measured once, before a tree first chooses its size.
 
-Timing the first steps of an answer instead would give one size only: it would not show what another size costs, and a
-short answer would end before it gains.
+Timing the first steps of an answer instead would give the costs of one size only, and a short answer would end before
+it gains.
 """
 
 import json
@@ -18,7 +18,7 @@ import torch
 from jakiro.backends.device import hardware_name, synchronize
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.backend import Backend, BackendSession
-from jakiro.drafters.base import Committed, Context, Drafter, TreeLimits
+from jakiro.drafters.base import Committed, Context, Drafter, DraftRequest
 from jakiro.models.probes import star_tree
 
 ROUNDS = 5
@@ -52,8 +52,8 @@ class DeviceProfile:
 
     def verify(self, nodes: int, context: int = 0) -> float:
         """Return the milliseconds of a target pass over `nodes` nodes with `context` tokens before the root."""
-        further = interpolate(self.further_ms, nodes) * max(context - self.context, 0) / 1000
-        return interpolate(self.verify_ms, nodes) + further
+        added_ms = interpolate(self.further_ms, nodes) * max(context - self.context, 0) / 1000
+        return interpolate(self.verify_ms, nodes) + added_ms
 
     def draft(self, levels: int) -> float:
         """Return the milliseconds of drafting `levels` levels."""
@@ -128,7 +128,7 @@ def time_drafts(backend: Backend, drafter: Drafter, levels: Sequence[int], width
             session.score(session.root_tree())
             drafting.observe(root)
             tree = _fixed_tree(backend) or TreeConfig(width, depth, 1 + width * depth)
-            milliseconds = _milliseconds(backend.target.device, partial(drafting.propose, TreeLimits(tree)))
+            milliseconds = _milliseconds(backend.target.device, partial(drafting.propose, DraftRequest(tree)))
             drafting.rewind(len(prompt.token_ids))
             return milliseconds
 
@@ -143,7 +143,7 @@ def _fixed_tree(backend: Backend) -> TreeConfig | None:
 def _read_text(
     backend: Backend, drafter: Drafter, context: int, num_nodes: int
 ) -> Iterator[tuple[BackendSession, Context]]:
-    """Yield a session that has read a text of `context` tokens, with room for a tree after it, and the text."""
+    """Yield a session that has read a text of `context` tokens and can score a tree after it, and the text."""
     target = backend.target
     ids = (torch.arange(NEAR_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size
     tree = _fixed_tree(backend) or TreeConfig(nodes=num_nodes)

@@ -14,11 +14,11 @@ from jakiro.trace import Ranked, Scored
 def token_logprobs(
     logits: Tensor, token_ids: Sequence[int], count: int, token_text: TokenText, temperature: float = 1
 ) -> tuple[tuple[Scored, ...], ...]:
-    """Return for each token its log probability, followed by the likeliest tokens in its place.
+    """Return for each token its log probability, followed by the most probable tokens in its place.
 
     Args:
         logits: (n, vocab_size), one row for each of the n tokens.
-        count: number of likeliest tokens; fewer are returned if fewer are possible.
+        count: number of most probable tokens; fewer are returned if fewer are possible.
         temperature: above 0; logits are divided by it.
     """
     likeliest = _likeliest(logits, max(1, min(count, logits.shape[-1])), 1 / temperature)
@@ -42,7 +42,7 @@ def token_logprobs(
 def token_alternatives(
     logits: Tensor, token_ids: Sequence[int], temperature: float, token_text: TokenText
 ) -> tuple[Ranked, ...]:
-    """Return the rank of each token and the likeliest tokens in its place.
+    """Return the rank of each token and the most probable tokens in its place.
 
     Args:
         logits: (n, vocab_size) from which the n tokens were chosen, after the logits processors.
@@ -51,7 +51,7 @@ def token_alternatives(
     alternatives = []
     for row, tokens in enumerate(token_logprobs(logits, token_ids, ALTERNATIVES, token_text, temperature or 1)):
         ids, token_id = [token.token_id for token in tokens[1:]], token_ids[row]
-        # Most tokens are among the likeliest; counting over the whole row is needed for the others only
+        # Most tokens are among these; counting over the whole row is needed for the others only
         if token_id in ids:
             rank = ids.index(token_id) + 1
         else:

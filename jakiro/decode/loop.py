@@ -1,6 +1,6 @@
 """The decode loop of one answer: draft a tree, score it, verify it, commit the accepted tokens.
 
-The step is the same for every method; plain decoding is the loop whose tree is only its root.
+The step is the same for every method; in plain decoding the tree is only the root.
 """
 
 import weakref
@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import torch
 
-from jakiro.backends.device import reads_are_free
 from jakiro.backends.step_clock import StepClock, start_clock
 from jakiro.config import SamplingParams
 from jakiro.core.verify import Outcome
@@ -24,10 +23,11 @@ from jakiro.decode.prefill import (
 from jakiro.decode.prefix_cache import GrowingPrefix
 from jakiro.decode.recorder import StepRecorder, StepResult
 from jakiro.decode.request import GenerationRequest
-from jakiro.drafters.base import Committed, Context, NoDraftLimits, Proposal, TreeLimits
+from jakiro.drafters.base import Committed, Context, DraftRequest, Proposal
 from jakiro.drafters.candidates import MAX_CHAIN
 from jakiro.drafters.checking import ProposalChecker
 from jakiro.drafters.plain import PlainSession
+from jakiro.ops.device import reads_are_free
 from jakiro.trace import Plan, Step, Trace
 
 
@@ -122,6 +122,11 @@ class Stream:
     def finished(self) -> bool:
         return self.trace.end_reason is not None
 
+    @property
+    def _num_committed(self) -> int:
+        """Number of tokens of prompt and completion."""
+        return self.trace.header.num_prompt_tokens + self._completion.num_tokens
+
     def __iter__(self) -> "Stream":
         return self
 
@@ -188,8 +193,7 @@ class Stream:
         with clock.draft():
             plan = None
             if self._context.budget is not None:
-                num_committed = self.trace.header.num_prompt_tokens + self._completion.num_tokens
-                plan = self._context.budget.next_tree(num_committed - 1)
+                plan = self._context.budget.next_tree(self._num_committed - 1)
             proposal = self._propose(plan)
         return PendingDraft(clock, plan, proposal)
 
@@ -207,15 +211,19 @@ class Stream:
         """Return a proposal with a tree: the drafter's, or the root only."""
         if plan is not None and plan.levels == 0 and not self._context.drafter.chains:
             return Proposal(self._backend.root_tree())
-        tree, free = self._tree, None
+        request = DraftRequest(self._tree, self._target.chains_only, vocab_size=self._target.vocab_size)
+        if self._processors is not None and self._processors.steers_drafts:
+            request = replace(request, draft_bias=self._processors.draft_bias)
         if plan is not None:
-            tree = replace(tree, depth=plan.levels, nodes=plan.nodes)
-            num_nodes = min(self._tree.nodes, 1 + MAX_CHAIN)
-            free = NoDraftLimits(num_nodes, self._context.budget.least_chance, plan.expected_tokens - 1)
-        processors = self._processors
-        draft_bias = processors.draft_bias if processors is not None and processors.steers_drafts else None
-        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free, draft_bias=draft_bias))
-        self._checker.check(proposal, self._backend.root)
+            request = replace(
+                request,
+                tree=replace(self._tree, depth=plan.levels, nodes=plan.nodes),
+                undrafted_nodes=min(self._tree.nodes, 1 + MAX_CHAIN),
+                min_probability=self._context.budget.least_chance,
+                drafted_tokens=plan.expected_tokens - 1,
+            )
+        proposal = self._session.propose(request)
+        self._checker.check(proposal, self._backend.root, self._session.num_tokens, self._num_committed)
         return proposal if proposal.tree is not None else replace(proposal, tree=self._backend.root_tree())
 
     def _verify(self, proposal: Proposal, clock: StepClock) -> tuple[Outcome, bool]:
@@ -251,7 +259,7 @@ class Stream:
                 self._context.budget.update(plan, accepted, *times)
 
     def _new_text(self) -> str:
-        """Return the text that the step adds; the first step begins with the first token's text."""
+        """Return the text that the step adds; the text of the first step includes that of the first token."""
         text = self._completion.text()
         return text if self.trace.steps else self.trace.header.first_text + text
 

@@ -35,7 +35,7 @@ NO_FIRST_TOKEN = (
 
 @dataclass(frozen=True, slots=True)
 class DecodeContext:
-    """Everything that an answer is decoded with, beside its request.
+    """Everything that an answer is decoded with, except for its request.
 
     Attributes:
         method, drafter: how trees are drafted.
@@ -198,11 +198,11 @@ def make_header(
 
 
 def _refuse_unknown_tokens(prompt_ids: Sequence[int], vocab_size: int, token_text: TokenText) -> None:
-    """Raise ValueError if the tokenizer gave a token for which the model has no embedding."""
+    """Raise ValueError if the prompt has a token for which the model has no embedding."""
     unknown = next((token_id for token_id in prompt_ids if token_id >= vocab_size), None)
     if unknown is not None:
         name = token_text.piece(unknown).decode(errors="replace")
         raise ValueError(
-            f"Your prompt holds “{name}”, token {unknown:,} of the tokenizer; this model knows {vocab_size:,} tokens. "
+            f"Your prompt contains “{name}”, token {unknown:,} of the tokenizer; this model has {vocab_size:,} tokens. "
             "Leave it out, or resize the model's embedding to its tokenizer."
         )

@@ -175,7 +175,7 @@ class GrowingPrefix:
     """Cache rows of one answer as they grow, to be stored for later prompts; includes tokens after a cut at its end.
 
     Args:
-        backend: whose `max_reusable_tokens` bounds the prefix.
+        backend: its `max_reusable_tokens` bounds the prefix.
         token_ids: prompt and first token.
         features: (num_prompt_tokens, feature_size), the target's.
     """
@@ -208,17 +208,19 @@ class GrowingPrefix:
             )
 
 
-def _num_common(left: Sequence[int], right: Sequence[int]) -> int:
+def _num_common(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the common beginning of two texts."""
-    different = first_difference(left, right)
-    return len(left) if different is None else different
+    different = first_difference(first, second)
+    return len(first) if different is None else different
 
 
 def _starts_with(text: Sequence[int], beginning: Sequence[int]) -> bool:
     return _num_common(text, beginning) == len(beginning)
 
 
-def _longest(left: Mapping[object, Tensor], right: Mapping[object, Tensor]) -> dict[object, Tensor]:
+def _longest(first: Mapping[object, Tensor], second: Mapping[object, Tensor]) -> dict[object, Tensor]:
     """Return for each head the longer rows."""
-    longer = {head: rows for head, rows in right.items() if head not in left or left[head].shape[-2] < rows.shape[-2]}
-    return {**left, **longer}
+    longer = {
+        head: rows for head, rows in second.items() if head not in first or first[head].shape[-2] < rows.shape[-2]
+    }
+    return {**first, **longer}

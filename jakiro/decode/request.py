@@ -71,8 +71,7 @@ class GenerationRequest:
         forced = range(len(beginning))[-1:] if forced is None else _check_token_ids("Forced places", forced)
         require(
             max(forced, default=-1) < len(beginning),
-            f"Forced places must be below {len(beginning)}, the length of the answer's beginning; "
-            f"you gave {list(forced)}.",
+            f"Forced places must be below {len(beginning)}, the length of the answer's beginning; got {list(forced)}.",
         )
         return cls(
             prompt_ids=(*ids, *beginning),
@@ -96,7 +95,7 @@ class GenerationRequest:
         return self.answer_start + self.sampling.max_new_tokens
 
     def limited_to(self, max_positions: int) -> "GenerationRequest":
-        """Return the request with no more new tokens than a target of `max_positions` has room for.
+        """Return the request with the number of new tokens limited to a target of `max_positions`.
 
         Raises:
             ValueError: the prompt is longer than `max_positions`.
@@ -113,5 +112,5 @@ class GenerationRequest:
 
 def _check_token_ids(label: str, value: object) -> Sequence[int]:
     is_valid = isinstance(value, (list, tuple)) and all(is_count(token_id, 0) for token_id in value)
-    require(is_valid, f"{label} must be a list of whole numbers, 0 or more; you gave {shortened(value)}.")
+    require(is_valid, f"{label} must be a list of whole numbers, 0 or more; got {shortened(value)}.")
     return value

@@ -1,7 +1,7 @@
 """Choice of each step's tree size: no draft, or the most cost-effective tree of the device.
 
 The sizes follow from measured costs; an answer alternates between the two by its own acceptance. Plain numbers only.
-Multi-candidate speculative decoding (arXiv 2409.10644) asks for such a cost model.
+Multi-candidate speculative decoding (arXiv 2409.10644) proposes such a cost model.
 """
 
 from collections.abc import Sequence

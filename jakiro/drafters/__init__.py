@@ -1,1 +1,1 @@
-"""What drafting methods share: their protocols, growing and merging trees, limits."""
+"""Drafting methods: their contract, growth and merging of trees, and one module per method."""

@@ -70,9 +70,9 @@ class Resources:
 
     def kind_for(self, needs: Needs) -> str | None:
         """Return the kind of the best available head for these needs, or None; `head` is preferred."""
-        own = None if self.head is None else self.head.config.kind
-        if own in needs.head:
-            return own
+        own_kind = None if self.head is None else self.head.config.kind
+        if own_kind in needs.head:
+            return own_kind
         return next((kind for kind in needs.head if kind in self.further), None)
 
     def head_for(self, needs: Needs) -> tuple[DraftHead, dict | None]:
@@ -167,47 +167,43 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class NoDraftLimits:
-    """Limits of a tree whose candidates need no draft pass, and the condition for using it instead of a draft.
-
-    Attributes:
-        nodes: Number of nodes at most, root included.
-        least_chance: Smallest acceptance probability of a candidate; less likely ones cost more time than they save.
-        drafted: Accepted tokens of an average draft; the candidates must be expected to reach it.
-    """
-
-    nodes: int
-    least_chance: float
-    drafted: float
-
-    def worth(self, scores: Iterable[float]) -> list[float]:
-        """Return the probabilities of the candidates worth verifying; `scores` are log probabilities, best first."""
-        chances = map(math.exp, islice(scores, self.nodes - 1))
-        return [chance for chance in chances if chance >= self.least_chance]
-
-    def suffice(self, scores: Iterable[float]) -> bool:
-        """Return whether the candidates are expected to bring as many tokens as a draft."""
-        return sum(self.worth(scores)) >= self.drafted
-
-
-@dataclass(frozen=True, slots=True)
-class TreeLimits:
-    """Limits of the next tree.
+class DraftRequest:
+    """The request for the next tree.
 
     Attributes:
         tree: Width (children per node, and expanded nodes per level), depth, and nodes with the root. A tree of the
             root alone requests candidates that need no draft pass.
         chains_only: No node may have two children, because the target cannot score trees.
         chain: Tokens from another source to merge into the tree at its root.
-        free: When to propose only candidates that need no draft pass; None for never.
         draft_bias: See `LogitsProcessorList.draft_bias`; None if nothing steers drafts. Ignored by CUDA-graph drafters.
+        undrafted_nodes: Nodes of a tree whose candidates need no draft pass, at most, root included; 0 to always draft.
+        min_probability: Smallest acceptance probability of such a candidate; verifying a less likely one costs more
+            time than it saves.
+        drafted_tokens: Accepted tokens of an average draft; such candidates must be expected to reach it.
+        vocab_size: Number of the target's tokens; chains with other ids are rejected. None for no check.
     """
 
     tree: TreeConfig
     chains_only: bool = False
     chain: Chain | None = None
-    free: NoDraftLimits | None = None
     draft_bias: Callable[[], Tensor] | None = None
+    undrafted_nodes: int = 0
+    min_probability: float = 0.0
+    drafted_tokens: float = 0.0
+    vocab_size: int | None = None
+
+    def likely(self, scores: Iterable[float]) -> list[float]:
+        """Return the probabilities of the candidates worth verifying; `scores` are log probabilities, best first."""
+        probabilities = map(math.exp, islice(scores, self.undrafted_nodes - 1))
+        return [probability for probability in probabilities if probability >= self.min_probability]
+
+    def needs_no_draft(self, scores: Iterable[float]) -> bool:
+        """Return whether as many tokens are expected from candidates with these scores as from a draft."""
+        return self.undrafted_nodes > 0 and sum(self.likely(scores)) >= self.drafted_tokens
+
+
+# Name in earlier versions
+TreeLimits = DraftRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +241,14 @@ class Committed:
 class DraftSession(ABC):
     """Drafting for one request: caches, tables and counts of this request."""
 
+    @property
+    def num_tokens(self) -> int | None:
+        """Number of tokens of prompt and completion that the session has observed; None if it does not count them."""
+        return None
+
     @abstractmethod
-    def propose(self, limits: TreeLimits) -> Proposal:
-        """Return a tree within the limits; its root is the last committed token."""
+    def propose(self, request: DraftRequest) -> Proposal:
+        """Return a tree within the bounds of the request; its root is the last committed token."""
 
     @abstractmethod
     def observe(self, committed: Committed) -> None:
@@ -259,7 +260,7 @@ class DraftSession(ABC):
     def head_rows(self) -> Mapping[object, Tensor]:
         """Return a copy of each head's cache rows of prompt and completion, (layers, 2, kv_heads, rows, head_dim).
 
-        Row t belongs to token t + 1. A request whose prompt has the same prefix may reuse them.
+        Row t belongs to token t + 1. Requests for prompts with the same prefix may reuse them.
         """
         return {}
 
@@ -293,21 +294,3 @@ class Drafter(ABC):
     @abstractmethod
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
         """Return a session for one request; `noise` is the target's own."""
-
-    def capturable_in(self, slot) -> "Drafter | None":
-        """Return this drafter in buffers at fixed addresses so that its passes can be captured, or None.
-
-        Args:
-            slot: A `jakiro.backends.cuda_graphs.buffers.GraphBuffers`; drafters call its `head_drafter` and `chain`.
-        """
-        return None
-
-    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable:
-        """Return the `GraphedPass`es that a request may need of a drafter at fixed addresses.
-
-        Args:
-            tree: The requested tree.
-            greedy: Whether sampling is greedy.
-            chained: Whether the limits contain a chain.
-        """
-        return ()

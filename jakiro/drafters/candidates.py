@@ -61,7 +61,7 @@ class Candidates(NodeColumns):
 
     @classmethod
     def joined(cls, parts: "Sequence[Candidates]") -> "Candidates":
-        """Concatenate candidates whose `parents` already refer to the concatenation."""
+        """Concatenate candidates; `parents` already refer to the concatenation."""
         return cls(**_by_name(*_matrices(parts)))
 
     @property
@@ -80,12 +80,12 @@ class Candidates(NodeColumns):
         parents, own_scores = [], []
         for index in range(added.count):
             match = (self.parents == parent) & (self.token_ids == added.token_ids[index])
-            found = match.any()
+            has_match = match.any()
             scores = torch.where(match, torch.maximum(scores, added.scores[index]), scores)
             also = torch.where(match, also | (1 << chain.proposer), also)
             parents.append(parent)
-            own_scores.append(torch.where(found, -torch.inf, added.scores[index]))
-            parent = torch.where(found, match.to(torch.int8).argmax() + 1, count + index + 1)
+            own_scores.append(torch.where(has_match, -torch.inf, added.scores[index]))
+            parent = torch.where(has_match, match.to(torch.int8).argmax() + 1, count + index + 1)
         added = replace(added, parents=torch.stack(parents), scores=torch.stack(own_scores))
         return Candidates.joined([replace(self, scores=scores, also=also), added])
 
@@ -137,9 +137,9 @@ def best_tree(
     # The root has score 0, the largest possible score
     scores = floats[FLOAT_COLUMNS.index("scores")]
     best = known_scores(scores, out=scores).sort(descending=True, stable=True).indices
-    kept = best[: most + 1].sort().values
-    columns = _by_name(ints.index_select(1, kept), floats.index_select(1, kept))
-    columns["parents"] = torch.searchsorted(kept, columns["parents"], right=True) - 1
+    indices = best[: most + 1].sort().values
+    columns = _by_name(ints.index_select(1, indices), floats.index_select(1, indices))
+    columns["parents"] = torch.searchsorted(indices, columns["parents"], right=True) - 1
     chosen = Candidates(**columns)
     rows_of, columns["proposers"] = ({}, chosen.proposers) if evidence is None else evidence(chosen)
     del columns["rows"]

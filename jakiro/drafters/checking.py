@@ -1,7 +1,8 @@
-"""Checks of what a drafter returns, so that a faulty drafter stops the answer instead of changing its text."""
+"""Checks of the results of drafters, so that a faulty drafter stops the answer instead of changing its text."""
 
 import inspect
 import os
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -17,11 +18,33 @@ class DrafterError(ValueError):
     """A drafter returned an invalid proposal; the message names its class, file and line."""
 
 
+def check_chain(
+    session: DraftSession, token_ids: Sequence[int], log_estimates: Sequence[float], vocab_size: int | None
+) -> None:
+    """Check the chain of a session; its values are on the host, so that every chain can be checked.
+
+    Args:
+        vocab_size: number of the target's tokens; None for no check of the ids.
+
+    Raises:
+        DrafterError: an id is outside the vocabulary, or the numbers of ids and estimates differ.
+    """
+    problem = None
+    if len(token_ids) != len(log_estimates):
+        problem = f"{len(token_ids)} tokens with {len(log_estimates)} log probabilities"
+    for token_id in token_ids if vocab_size is not None else ():
+        if not 0 <= token_id < vocab_size:
+            problem = f"token {token_id}; the model has tokens 0 to {vocab_size - 1}"
+    if problem is not None:
+        location = _location(type(session), "chain")
+        raise DrafterError(f"The drafter {location} proposed an invalid chain: {problem}; correct the drafter.")
+
+
 class ProposalChecker:
     """Checks the proposals of one session.
 
     Args:
-        max_nodes: nodes that the target's cache has room for, root included.
+        max_nodes: nodes that fit into the target's cache, root included.
         reads_are_free: tensors are on the host. Otherwise a check waits for the device; only the first tree of a
             drafter from outside the package is checked then, unless `DEBUG_VARIABLE` is set.
     """
@@ -35,21 +58,28 @@ class ProposalChecker:
         self._checks_all = reads_are_free or bool(os.environ.get(DEBUG_VARIABLE))
         self._checks_next = self._checks_all or is_external
 
-    def check(self, proposal: Proposal, root: Tensor) -> None:
+    def check(
+        self, proposal: Proposal, root: Tensor, num_observed: int | None = None, num_committed: int | None = None
+    ) -> None:
         """Check a proposal.
 
         Args:
             root: (1,) int64, the last committed token.
+            num_observed: `DraftSession.num_tokens` after the proposal; None for no check.
+            num_committed: tokens of prompt and completion.
 
         Raises:
-            DrafterError: the proposal is not a `Proposal`, or its tree is invalid.
+            DrafterError: the proposal is not a `Proposal`, its tree is invalid, or the session lacks tokens.
         """
         if not isinstance(proposal, Proposal) or not isinstance(proposal.tree, DraftTree | None):
             self._fail(f"returned {type(proposal).__name__} instead of a Proposal with a DraftTree or None")
+        # Both counts are on the host
+        if num_observed not in (None, num_committed):
+            self._fail(f"has observed {num_observed} tokens, but {num_committed} are committed")
         if proposal.tree is None or not self._checks_next:
             return
         self._checks_next = self._checks_all
-        error = find_tree_error(proposal.tree, int(root), self._vocab_size, self._max_nodes, self._num_proposers)
+        error = find_tree_error(proposal.tree, root, self._vocab_size, self._max_nodes, self._num_proposers)
         if error is not None:
             self._fail(f"proposed an invalid tree: {error}")
 
@@ -71,9 +101,9 @@ def _drafting_class(session: DraftSession) -> tuple[type, bool]:
     return type(session), False
 
 
-def _location(drafting_class: type) -> str:
-    """Return a class's name with the file and line of its `propose`, or of the class if it inherits that method."""
-    definition = vars(drafting_class).get("propose", drafting_class)
+def _location(drafting_class: type, method: str = "propose") -> str:
+    """Return a class's name with the file and line of its method, or of the class if it inherits that method."""
+    definition = vars(drafting_class).get(method, drafting_class)
     try:
         path, line = inspect.getsourcefile(definition), inspect.getsourcelines(definition)[1]
     except (OSError, TypeError):

@@ -1,7 +1,7 @@
-"""DFlash (arXiv 2602.06036): one pass of mask tokens drafts a block; of its marginals, chains or the best tree.
+"""DFlash (arXiv 2602.06036): one pass of mask tokens drafts a block of tokens.
 
-The published drafter is a chain, which a tree of width 1 is. A tree holds the best nodes of the product of all rows'
-lists (DDTree, arXiv 2604.12989), ranked with the target's noise.
+The published drafter proposes a chain, which is a tree of width 1. Larger trees contain the best nodes of the product
+of all rows' lists (DDTree, arXiv 2604.12989), ranked with the target's noise.
 """
 
 from functools import partial
@@ -18,28 +18,24 @@ BLOCK = 16
 
 
 def proposers_of(count: int) -> tuple[Proposer, ...]:
-    """The rows of a block."""
+    """Return a proposer for each row of a block."""
     return row_proposers("block", "Block", "Row {number} of a block that is drafted in one pass.", count)
 
 
 class BlockGrower(ProductGrower):
-    """Drafts a block, and grows a tree of its rows."""
+    """A grower of trees from the rows of a block."""
 
     def grow(self) -> Proposal:
         self.outputs[0] = self.head.block(self.root_token, self.cache)
         return super().grow()
 
     def _best(self, level: Candidates) -> torch.Tensor:
-        """As many as the tree has nodes, for no node costs a pass: what is left out could not be in it."""
+        """Return as many nodes as the tree has: nodes cost no pass, and further nodes cannot be in the tree."""
         return level.scores.sort(descending=True, stable=True).indices[: self.nodes - 1]
 
 
 block_drafter = partial(
-    HeadDrafter,
-    grower=BlockGrower,
-    proposers=lambda config: proposers_of(config.num_levels),
-    has_evidence=False,
-    captured=True,
+    HeadDrafter, grower=BlockGrower, proposers=lambda config: proposers_of(config.num_levels), captured=True
 )
 
 METHOD = head_method(

@@ -1,7 +1,7 @@
 """EAGLE-2 (arXiv 2406.16858): one layer drafts from its own features; its confidence shapes the tree.
 
-Jakiro grows its trees by the same rule, so all that differs is the head: a dense layer in place of the experts, with as
-many parameters when it is trained beside them.
+Jakiro grows its trees by the same rule. Only the head differs: a dense layer instead of experts, with the same number
+of parameters if both are trained for comparison.
 """
 
 from functools import partial

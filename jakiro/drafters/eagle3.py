@@ -1,6 +1,6 @@
-"""EAGLE-3 (arXiv 2503.01840): layers that read three of the target's hidden states, and a vocabulary of their own.
+"""EAGLE-3 (arXiv 2503.01840): layers that read three of the target's hidden states, and a draft vocabulary.
 
-Trees grow by EAGLE-2's rule, as Jakiro's do; the head is all that differs. Heads of others are loaded as published.
+Trees grow by EAGLE-2's rule, as Jakiro's do; only the head differs. Heads are loaded from published files.
 """
 
 from functools import partial
@@ -10,7 +10,7 @@ from jakiro.drafters.head import HeadDrafter, head_method
 from jakiro.heads.eagle3 import EAGLE3
 
 PROPOSERS = (Proposer("layer", "Draft layer", "One layer that reads three hidden states of the target, then its own."),)
-fused_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
+fused_drafter = partial(HeadDrafter, proposers=PROPOSERS)
 
 METHOD = head_method(
     fused_drafter,

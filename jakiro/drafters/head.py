@@ -16,6 +16,7 @@ from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
+    DraftRequest,
     DraftSession,
     HeadEvidence,
     Method,
@@ -23,20 +24,18 @@ from jakiro.drafters.base import (
     Proposal,
     Proposer,
     Resources,
-    TreeLimits,
 )
-from jakiro.drafters.candidates import Candidates
 from jakiro.drafters.experts import experts_of
 from jakiro.drafters.limited import limited
-from jakiro.drafters.tree_growth import TreeGrower
+from jakiro.drafters.tree_growth import GrowthInputs, TreeGrower
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.eagle import EAGLE
 from jakiro.heads.jakiro import JAKIRO
-from jakiro.heads.jakiro.evidence import evidence_schema, expert_evidence
 from jakiro.heads.layers import HeadOutput
 from jakiro.ops import kernels
 from jakiro.ops.cache import RowCache
+from jakiro.ops.device import reads_are_free
 
 LAYERS = Needs(head=(JAKIRO.name, EAGLE.name))
 
@@ -50,7 +49,7 @@ class HeadDrafter(Drafter):
         info: Its "name", "sha256" and "precision" for traces.
         grower: Creates the `TreeGrower` of a step, with the arguments of that class.
         proposers: Proposers, or a function from the head's config to them; None for the head's experts.
-        has_evidence: Whether trees contain the experts' evidence, see `expert_evidence`.
+        has_evidence: Whether trees contain the head's evidence, see `DraftHead.node_evidence`.
         captured: Whether the passes of a custom grower have fixed shapes, so that they can be captured.
         max_positions: Positions that the head was trained for if the target supports more, else None.
     """
@@ -68,7 +67,7 @@ class HeadDrafter(Drafter):
             self.proposers = experts_of(self.head)
         elif callable(self.proposers):
             self.proposers = self.proposers(self.head.config)
-        self.evidence = evidence_schema(self.head) if self.has_evidence else ()
+        self.evidence = self.head.evidence_schema if self.has_evidence else ()
 
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
         return limited(partial(self._begin, prompt, sampling, noise), self.max_positions, prompt)
@@ -82,13 +81,8 @@ class HeadDrafter(Drafter):
 
     @property
     def node_evidence(self) -> HeadEvidence | None:
-        """Function that computes the evidence of a tree, see `best_tree`, or None."""
-        return partial(_node_evidence, self.head) if self.has_evidence else None
-
-    def capturable_in(self, slot) -> Drafter | None:
-        # Other growers run eagerly, next to captured passes of the target
-        capturable = self.head.capturable and (self.captured or self.grower is TreeGrower)
-        return slot.head_drafter(self) if capturable else None
+        """Function that computes the evidence of a tree, or None."""
+        return self.head.node_evidence if self.evidence else None
 
 
 class HeadSession(DraftSession):
@@ -125,6 +119,11 @@ class HeadSession(DraftSession):
     def head_rows(self) -> Mapping[object, Tensor]:
         return {self.head: self.cache.first(self.cache.length).clone()} if isinstance(self.cache, RowCache) else {}
 
+    @property
+    def num_tokens(self) -> int:
+        num_pending = sum(ids.shape[0] for ids, _ in self._pending)
+        return self.head.skipped_tokens + self.cache.length + num_pending
+
     def rewind(self, length: int) -> None:
         self._pending = []
         self.cache.keep(length - self.head.skipped_tokens)
@@ -137,7 +136,8 @@ class HeadSession(DraftSession):
         token_ids, features = self._take_pending()
         committed = self.cache.length
         self._reserve(token_ids.shape[0] + self.head.root_rows - 1)
-        self._root = _last_rows(self.head.extend(token_ids, features, self.cache), self.head.root_rows)
+        output, num_rows = self.head.extend(token_ids, features, self.cache), self.head.root_rows
+        self._root = HeadOutput(*(None if part is None else part[..., -num_rows:, :] for part in output))
         self.cache.keep(committed + token_ids.shape[0])
         self._root_token = token_ids[-1:]
 
@@ -152,42 +152,41 @@ class HeadSession(DraftSession):
         return ids, features
 
     @torch.inference_mode()
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, request: DraftRequest) -> Proposal:
         """Grow a tree; afterwards the cache holds exactly the committed tokens."""
-        native_grow = kernels.current().tree_growth(self.head, limits.tree) if self.grower is TreeGrower else None
+        native_grow = kernels.current().tree_growth(self.head, request.tree) if self.grower is TreeGrower else None
         if native_grow is None:
-            return self._grow_by_level(limits)
-        pending = self._take_pending()
-        num_committed = self.cache.length + pending[0].shape[0]
-        self._reserve_draft(num_committed, limits.tree)
-        arguments = (self.sampling, limits.tree, self._ranking_noise(num_committed, limits), limits.chain)
-        proposal = native_grow(self.head, self.cache, pending, *arguments, self.evidence is not None)
+            self.catch_up()
+            num_committed = self.cache.length
+            inputs = self._growth_inputs(num_committed, request)
+            proposal = self.grower(self.head, self.cache, self._root, self._root_token, inputs).grow()
+        else:
+            pending = self._take_pending()
+            num_committed = self.cache.length + pending[0].shape[0]
+            inputs = self._growth_inputs(num_committed, request)
+            proposal = native_grow(self.head, self.cache, pending, inputs)
         self.cache.keep(num_committed)
         return proposal
 
-    def _grow_by_level(self, limits: TreeLimits) -> Proposal:
-        """Grow a tree with one pass of the head per level."""
-        self.catch_up()
-        num_committed = self.cache.length
-        self._reserve_draft(num_committed, limits.tree)
-        arguments = (self.sampling, limits.tree, self._ranking_noise(num_committed, limits), limits.chain)
-        root = (self._root, self._root_token)
-        grower = self.grower(self.head, self.cache, *root, *arguments, self.evidence, self._explored(limits))
-        proposal = grower.grow()
-        self.cache.keep(num_committed)
-        return proposal
+    def _growth_inputs(self, num_committed: int, request: DraftRequest) -> GrowthInputs:
+        """Return the inputs of a tree after so many committed tokens, and reserve its rows in the cache."""
+        tree = request.tree
+        num_drafted = max(tree.depth * tree.width, tree.nodes, self.head.drafted_rows)
+        self._reserve(num_committed - self.cache.length + num_drafted)
+        noise = self._ranking_noise(num_committed, request)
+        return GrowthInputs(self.sampling, tree, noise, request.chain, self.evidence, self._explored(tree))
 
-    def _ranking_noise(self, num_committed: int, limits: TreeLimits) -> Tensor | None:
-        """Return what is added to log probabilities to rank candidates, (depth, draft vocabulary), or None.
+    def _ranking_noise(self, num_committed: int, request: DraftRequest) -> Tensor | None:
+        """Return the addends of log probabilities for ranking candidates, (depth, draft vocabulary), or None.
 
         It is the target's noise at the positions after the root. The root's row includes the request's draft bias.
         """
-        tree, noise = limits.tree, None
+        tree, noise = request.tree, None
         if tree.shared_noise and not self.sampling.greedy:
             noise = self.noise_rows.rows(num_committed + self.head.skipped_tokens, tree.depth)
-        if limits.draft_bias is None or tree.root_only:
+        if request.draft_bias is None or tree.root_only:
             return noise
-        return self._add_draft_bias(noise, limits.draft_bias(), tree.depth)
+        return self._add_draft_bias(noise, request.draft_bias(), tree.depth)
 
     def _add_draft_bias(self, noise: Tensor | None, bias: Tensor, depth: int) -> Tensor:
         vocabulary = self.head.draft_token_ids
@@ -195,17 +194,12 @@ class HeadSession(DraftSession):
         noise[0] += bias[vocabulary] / (self.sampling.temperature or 1.0)
         return noise
 
-    def _explored(self, limits: TreeLimits) -> int | None:
-        """Return the `explored` argument of `TreeGrower`.
+    def _explored(self, tree: TreeConfig) -> int | None:
+        """Return `GrowthInputs.explored`.
 
         On a GPU all nodes are expanded: reading scores on the host would cost more than the rows that it saves.
         """
-        return limits.tree.nodes if self.device.type == "cpu" else None
-
-    def _reserve_draft(self, num_committed: int, tree: TreeConfig) -> None:
-        """Reserve positions for the pending tokens and the rows of a draft."""
-        num_drafted = max(tree.depth * tree.width, tree.nodes, self.head.drafted_rows)
-        self._reserve(num_committed - self.cache.length + num_drafted)
+        return tree.nodes if reads_are_free(self.device) else None
 
     def _reserve(self, rows: int) -> None:
         """Grow the cache if fewer than `rows` positions are free."""
@@ -213,16 +207,6 @@ class HeadSession(DraftSession):
         if needed > self.cache.capacity:
             smaller, self.cache = self.cache, self.head.new_cache(2 * needed)
             self.cache.load_prefix(smaller.first(smaller.length))
-
-
-def _node_evidence(head: DraftHead, outputs: list[HeadOutput], chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the evidence of the chosen candidates and their proposers, see `expert_evidence`."""
-    return expert_evidence(head, outputs, chosen.rows, chosen.token_ids, chosen.proposers)
-
-
-def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
-    """Return the output at the last `count` positions."""
-    return HeadOutput(*(None if part is None else part[..., -count:, :] for part in output))
 
 
 def head_method(drafter: Callable[[DraftHead, dict | None], HeadDrafter], needs: Needs = LAYERS, **fields) -> Method:

@@ -1,4 +1,4 @@
-"""Jakiro: trees of a draft head with a mixture of experts (arXiv 2502.06282), and which expert proposed what."""
+"""Jakiro: trees of a draft head with a mixture of experts (arXiv 2502.06282); every node has its expert."""
 
 from jakiro.drafters.experts import proposers_of
 from jakiro.drafters.head import HeadDrafter, head_method

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from jakiro.drafters.base import Committed, Context, DraftSession, Proposal, TreeLimits
+from jakiro.drafters.base import Committed, Context, DraftRequest, DraftSession, Proposal
 
 
 def limited(begin: Callable[[], DraftSession], max_positions: int | None, prompt: Context) -> DraftSession:
@@ -18,7 +18,7 @@ def limited(begin: Callable[[], DraftSession], max_positions: int | None, prompt
 
 @dataclass
 class LimitedSession(DraftSession):
-    """A session that proposes only the root after the limit, with a note that gives the reason.
+    """A session that proposes only the root after the limit, with a note on the reason.
 
     Attributes:
         session: The limited session; None once the limit is reached.
@@ -35,13 +35,17 @@ class LimitedSession(DraftSession):
         if self.session is not None:
             self.session.observe(committed)
 
-    def propose(self, limits: TreeLimits) -> Proposal:
-        if self.session is None or self.root_position + limits.tree.depth > self.max_positions:
+    def propose(self, request: DraftRequest) -> Proposal:
+        if self.session is None or self.root_position + request.tree.depth > self.max_positions:
             # Permanently, because the head's cache will lack the rows committed from here on
             self.session = None
             trained = f"{self.max_positions:,}"
             return Proposal(note=f"The draft head was trained for {trained} positions: after them, decoding is plain.")
-        return self.session.propose(limits)
+        return self.session.propose(request)
+
+    @property
+    def num_tokens(self) -> int | None:
+        return None if self.session is None else self.session.num_tokens
 
     def head_rows(self) -> Mapping[object, torch.Tensor]:
         return {} if self.session is None else self.session.head_rows()

@@ -1,6 +1,6 @@
-"""Medusa (arXiv 2401.10774): an MLP for each level reads the target's last feature, none waits for another.
+"""Medusa (arXiv 2401.10774): an MLP for each level reads the target's last feature, independently of other levels.
 
-The paper's trees are fixed; here the likeliest part of the product of all levels' lists is kept, for each step anew.
+The paper's trees have a fixed shape; here each step selects the best part of the product of all levels' lists.
 """
 
 from functools import partial
@@ -14,13 +14,11 @@ LEVELS = 5
 
 
 def proposers_of(count: int) -> tuple[Proposer, ...]:
-    """An MLP for each level."""
+    """Return a proposer for the MLP of each level."""
     return row_proposers("mlp", "MLP", "Guesses token {number} after the last one from the target's feature.", count)
 
 
-parallel_drafter = partial(
-    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_mlps), has_evidence=False
-)
+parallel_drafter = partial(HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_mlps))
 
 METHOD = head_method(
     parallel_drafter,

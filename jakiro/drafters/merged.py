@@ -1,27 +1,28 @@
 """Two methods in one: a drafter's tree with a chain from another source merged in at the root."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate
 
 from torch import Tensor
 
-from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
+from jakiro.config import ROOT_ONLY, SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
+    DraftRequest,
     DraftSession,
     Method,
     Needs,
     Proposal,
     Resources,
-    TreeLimits,
 )
 from jakiro.drafters.candidates import Chain, chain_tree
+from jakiro.drafters.checking import check_chain
 
 PlaceChain = Callable[[Sequence[int], Sequence[float], int], Chain]
 
@@ -43,11 +44,21 @@ class ChainSession(DraftSession):
     def chain(self) -> tuple[list[int], list[float]]:
         """Return tokens and the log probability of each given the one before; empty lists to propose nothing."""
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def checked_chain(self, request: DraftRequest) -> tuple[list[int], list[float]]:
+        """Return the chain after a check, because captured passes and compiled code read its ids unchecked.
+
+        Raises:
+            DrafterError: the chain is invalid.
+        """
         token_ids, log_estimates = self.chain()
-        length = min(len(token_ids), limits.tree.nodes - 1, limits.tree.depth)
-        if limits.free is not None and limits.tree.root_only:
-            length = len(limits.free.worth(accumulate(log_estimates)))
+        check_chain(self, token_ids, log_estimates, request.vocab_size)
+        return token_ids, log_estimates
+
+    def propose(self, request: DraftRequest) -> Proposal:
+        token_ids, log_estimates = self.checked_chain(request)
+        length = min(len(token_ids), request.tree.nodes - 1, request.tree.depth)
+        if request.undrafted_nodes and request.tree.root_only:
+            length = len(request.likely(accumulate(log_estimates)))
         if length == 0:
             return Proposal(note="Nothing to copy from at this place.")
         chain = Chain.of(token_ids[:length], log_estimates[:length], self.proposer, self.root.device)
@@ -59,11 +70,11 @@ class ChainSession(DraftSession):
 
 
 class MergedDrafter(Drafter):
-    """A drafter whose trees come from one drafter and whose chains come from another.
+    """A drafter with the trees of one drafter and the chains of another.
 
     Args:
-        first: A drafter that merges the chain in its limits.
-        second: A drafter whose sessions are `ChainSession`s.
+        first: A drafter that merges the chain of its requests.
+        second: A drafter with `ChainSession`s as sessions.
         place_chain: Writes a chain into the buffers that the first drafter reads; None creates new tensors.
     """
 
@@ -78,14 +89,6 @@ class MergedDrafter(Drafter):
         place = self.place_chain or partial(Chain.of, device=prompt.ids.device)
         return MergedSession(self.first.start(prompt, sampling, noise), chains, place)
 
-    def capturable_in(self, slot) -> "MergedDrafter | None":
-        first = self.first.capturable_in(slot)
-        return None if first is None else MergedDrafter(first, self.second, slot.chain)
-
-    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable:
-        yield from self.first.passes(tree, greedy)
-        yield from self.first.passes(tree, greedy, chained=True)
-
 
 class MergedSession(DraftSession):
     """A session of a `MergedDrafter`."""
@@ -93,21 +96,25 @@ class MergedSession(DraftSession):
     def __init__(self, first: DraftSession, chains: ChainSession, place_chain: PlaceChain) -> None:
         self.first, self.chains, self._place_chain = first, chains, place_chain
 
-    def propose(self, limits: TreeLimits) -> Proposal:
-        token_ids, log_estimates = self.chains.chain()
-        if limits.free is not None and limits.free.suffice(accumulate(log_estimates)):
-            return self.chains.propose(replace(limits, tree=ROOT_ONLY))
+    def propose(self, request: DraftRequest) -> Proposal:
+        token_ids, log_estimates = self.chains.checked_chain(request)
+        if request.needs_no_draft(accumulate(log_estimates)):
+            return self.chains.propose(replace(request, tree=ROOT_ONLY))
         # The chain of an outer merged drafter, such as a prediction, is longer and more often right
-        if token_ids and not limits.chains_only and limits.chain is None:
+        if token_ids and not request.chains_only and request.chain is None:
             chain = self._place_chain(token_ids, log_estimates, self.chains.proposer)
-            limits = replace(limits, chain=chain)
-        proposal = self.first.propose(limits)
+            request = replace(request, chain=chain)
+        proposal = self.first.propose(request)
         # A drafter without a proposal, such as one beyond its trained length, leaves the chain
-        return self.chains.propose(limits) if proposal.tree is None and token_ids else proposal
+        return self.chains.propose(request) if proposal.tree is None and token_ids else proposal
 
     def observe(self, committed: Committed) -> None:
         self.first.observe(committed)
         self.chains.observe(committed)
+
+    @property
+    def num_tokens(self) -> int | None:
+        return self.first.num_tokens
 
     def head_rows(self) -> Mapping[object, Tensor]:
         return self.first.head_rows()
@@ -129,6 +136,8 @@ def merged(first: Method, second: Method, sentence: str) -> Method:
         sentence=sentence,
         paper=first.paper,
         proposers=(*first.proposers, *second.proposers),
-        needs=Needs(*(getattr(first.needs, each.name) or getattr(second.needs, each.name) for each in fields(Needs))),
+        needs=Needs(
+            *(getattr(first.needs, entry.name) or getattr(second.needs, entry.name) for entry in fields(Needs))
+        ),
         load=load,
     )

@@ -1,4 +1,4 @@
-"""Growth of a tree whose levels come from one pass, each predicted without the tokens of the others.
+"""Growth of a tree from one pass that predicts each level independently of the tokens of other levels.
 
 All nodes of a level have the same children, so the tree is the best part of a Cartesian product of lists.
 """
@@ -26,7 +26,7 @@ class ProductGrower(TreeGrower):
     def grow(self) -> Proposal:
         """Return the tree of the best nodes; no pass is needed."""
         rows = self._scaled(self.outputs[0].features[0][: self.depth])
-        self._add_first(self._children(rows[:1], 1))
+        self._add(self._children(rows[:1], 1))
         frontier = self._worth_expanding(self.numbers[: self.width])
         for depth in range(2, rows.shape[0] + 1):
             count = frontier.shape[0]
@@ -34,7 +34,6 @@ class ProductGrower(TreeGrower):
                 break
             # All nodes above have the same children
             shared = Children(*(column.expand(count, -1) for column in self._children(rows[depth - 1 : depth], depth)))
-            above = self.levels[-1]
-            self._add(shared, self._nodes(frontier), above.scores[frontier], self._same(0, frontier))
+            self._add(shared, frontier, self._same(0, frontier))
             frontier = self._worth_expanding(self._best(self.levels[-1]))
         return self._select()

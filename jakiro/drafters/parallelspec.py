@@ -11,14 +11,12 @@ MASKS = 4
 
 
 def proposers_of(count: int) -> tuple[Proposer, ...]:
-    """The root's own row, and those of `count` masks."""
-    own = Proposer("root_row", "Token's row", "The row of the last token, as in other draft layers.")
-    return (own, *row_proposers("mask", "Mask", "The row of mask token {number} of the same pass.", count))
+    """Return the proposers of the root's row and of `count` masks."""
+    root_row = Proposer("root_row", "Token's row", "The row of the last token, as in other draft layers.")
+    return (root_row, *row_proposers("mask", "Mask", "The row of mask token {number} of the same pass.", count))
 
 
-masked_drafter = partial(
-    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_masks), has_evidence=False
-)
+masked_drafter = partial(HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_masks))
 
 METHOD = head_method(
     masked_drafter,

@@ -2,7 +2,7 @@
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafters.base import Committed, Context, Drafter, DraftSession, Method, Needs, Proposal, TreeLimits
+from jakiro.drafters.base import Committed, Context, Drafter, DraftRequest, DraftSession, Method, Needs, Proposal
 
 
 class PlainDrafter(Drafter):
@@ -11,14 +11,11 @@ class PlainDrafter(Drafter):
     def start(self, prompt: Context, sampling: SamplingParams, noise: NoiseSource) -> "PlainSession":
         return PlainSession()
 
-    def capturable_in(self, slot) -> "PlainDrafter":
-        return self
-
 
 class PlainSession(DraftSession):
     """A session without state."""
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, request: DraftRequest) -> Proposal:
         return Proposal()
 
     def observe(self, committed: Committed) -> None:

@@ -97,7 +97,7 @@ class PredictionSession(ChainSession):
         return length
 
 
-# Used without a draft head, to draft the prediction alone. Not registered: without a prediction it is plain decoding.
+# Used without a draft head, to draft only the prediction. Not registered: without a prediction it is plain decoding.
 METHOD = Method(
     name="prediction",
     title="Prediction",

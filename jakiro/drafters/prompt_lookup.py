@@ -57,7 +57,7 @@ class SuffixAutomaton:
             self._match_length = 0
 
     def _split(self, walk: int, token_id: int) -> int:
-        """Return the state that the newest state links to; clone it if it also stands for longer substrings."""
+        """Return the state that the newest state links to; clone it if it also represents longer substrings."""
         target = self._next[walk][token_id]
         if self._length[target] == self._length[walk] + 1:
             return target

@@ -66,7 +66,7 @@ class Methods(Mapping[str, Method]):
             return
         kind = method.needs.head[0]
         if method.kind is not None and self.kinds.setdefault(method.kind.name, method.kind) is not method.kind:
-            raise ValueError(f"{method.name} brings heads of the kind {method.kind.name!r}, but that name is taken.")
+            raise ValueError(f"{method.name} defines heads of the kind {method.kind.name!r}, but that name is taken.")
         if method.trains is None:
             # The method uses heads of another method, or published heads, which are not trained here
             self._by_kind.setdefault(kind, method)
@@ -86,9 +86,9 @@ class Methods(Mapping[str, Method]):
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def with_further(self, further: Iterable[Method]) -> "Methods":
+    def with_further(self, methods: Iterable[Method]) -> "Methods":
         """Return a mapping with additional methods; raises as the constructor does."""
-        return Methods((*self.values(), *further))
+        return Methods((*self.values(), *methods))
 
     def named(self, name: str) -> Method:
         """Return the method of this name or alias.
@@ -116,7 +116,7 @@ class Methods(Mapping[str, Method]):
         return tuple(name for name in names if not self.named(name).needs.head) or (PLAIN.name,)
 
     def drafting_with(self, kind: str) -> Method:
-        """Return the method whose heads are of this kind, see `DraftConfig.kind`."""
+        """Return the method with heads of this kind, see `DraftConfig.kind`."""
         return self._by_kind[kind]
 
     def drafter_of(self, head: DraftHead) -> Drafter:

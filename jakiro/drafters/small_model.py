@@ -1,4 +1,4 @@
-"""An ordinary small model drafts (arXiv 2211.17192): the target's family, its tokenizer, fewer layers.
+"""A small language model drafts (arXiv 2211.17192): the target's family and tokenizer, fewer layers.
 
 Trees grow by EAGLE-2's rule, ranked with the target's noise; a chain is a tree of width 1.
 """
@@ -10,7 +10,7 @@ from jakiro.drafters.head import HeadDrafter, head_method
 from jakiro.heads.model_head import ModelConfig
 
 PROPOSERS = (Proposer("small_model", "Draft model", "A small language model that reads the same tokens."),)
-model_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
+model_drafter = partial(HeadDrafter, proposers=PROPOSERS)
 
 METHOD = head_method(
     model_drafter,

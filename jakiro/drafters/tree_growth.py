@@ -6,6 +6,7 @@ official code: it attaches the contrastive candidates of row r to the r-th selec
 are attached to the nodes that came from row r.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -139,8 +140,32 @@ class Ranking:
         return weights, noise, not any(isinstance(weight, Tensor) for weight in weights)
 
 
+@dataclass(frozen=True, slots=True)
+class GrowthInputs:
+    """Everything that a tree is grown from, besides the head and its rows.
+
+    Attributes:
+        tree: Bounds of the tree.
+        noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
+        chain: Tokens from another source to merge in at the root.
+        evidence: Computes the evidence of the selected candidates, see `DraftHead.node_evidence`, or None.
+        explored: Number of nodes of the requested tree. Nodes that cannot have a child in it are not expanded, so that
+            passes have fewer rows or are skipped; this reads scores on the host. None expands `width` nodes per level
+            in passes of fixed shape.
+    """
+
+    sampling: SamplingParams | DeviceSampling
+    tree: TreeConfig
+    noise: Tensor | None = None
+    chain: Chain | None = None
+    evidence: HeadEvidence | None = None
+    explored: int | None = None
+
+
 class TreeGrower:
     """Grows the tree of one step.
+
+    A frontier contains places in the newest level: node 3 is the fourth candidate of that level.
 
     Args:
         head: A head that is bound to its target.
@@ -148,12 +173,6 @@ class TreeGrower:
             length, a number or a () tensor on the device, is the root's position (one more with `skipped_tokens` 0).
         root: Output of the head at the root's row, (1, 1, …).
         root_token: (1,) int64.
-        noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
-        chain: Tokens from another source to merge in at the root.
-        evidence: Computes the evidence of the selected candidates, see `best_tree`, or None.
-        explored: Number of nodes of the requested tree. Nodes that cannot have a child in it are not expanded, so that
-            passes have fewer rows or are skipped; this reads scores on the host. None expands `width` nodes per level
-            in passes of fixed shape.
 
     Proposers are the head's experts, then its contrastive branch. With summed fusion all candidates have proposer 0
     until `evidence` sets the expert that contributed most.
@@ -165,24 +184,14 @@ class TreeGrower:
     by_level = False
 
     def __init__(
-        self,
-        head: DraftHead,
-        cache: PassCache,
-        root: HeadOutput,
-        root_token: Tensor,
-        sampling: SamplingParams | DeviceSampling,
-        tree_config: TreeConfig,
-        noise: Tensor | None,
-        chain: Chain | None = None,
-        evidence: HeadEvidence | None = None,
-        explored: int | None = None,
+        self, head: DraftHead, cache: PassCache, root: HeadOutput, root_token: Tensor, inputs: GrowthInputs
     ) -> None:
         self.head, self.cache, self.root_token = head, cache, root_token
-        self.sampling = sampling
-        self.nodes, self.depth = tree_config.nodes, tree_config.depth
-        self.chain, self.evidence, self.noise = chain, evidence, noise
-        self.contrastive, self.width = ends_in_a_pair(head, tree_config), width_of(head, tree_config)
-        self.ranking = Ranking(Calibration(head.config.calibration, sampling), noise)
+        self.sampling, self.noise, self.chain = inputs.sampling, inputs.noise, inputs.chain
+        self.evidence, self.explored = inputs.evidence, inputs.explored
+        self.nodes, self.depth = inputs.tree.nodes, inputs.tree.depth
+        self.contrastive, self.width = ends_in_a_pair(head, inputs.tree), width_of(head, inputs.tree)
+        self.ranking = Ranking(Calibration(head.config.calibration, inputs.sampling), inputs.noise)
         self.device = root_token.device
         # Constant columns are views of this tensor, so that they need no operations
         self.numbers = torch.arange(1 + max(self.depth * self.width, head.num_experts), device=self.device)
@@ -194,7 +203,6 @@ class TreeGrower:
         self.outputs = [root]
         # For each pass, the index of its first row among the rows of all passes; the root is row 0
         self.first_rows = [0]
-        self.explored = explored
         self.last_expanded = self.depth - 1 - self.contrastive
         self.ahead: Tensor | None = None
 
@@ -207,21 +215,18 @@ class TreeGrower:
 
     def _grow_serially(self) -> Tensor:
         """Add the levels that need a pass of the head; return the frontier of the last one."""
-        self._add_first(self._children(self._main_scores(self.outputs[0]), 1))
+        self._add(self._children(self._main_scores(self.outputs[0]), 1))
         places = self.numbers[: self.width]
-        frontier = self._worth_expanding(places)
-        itself, visible = places[:, None] == places, None
+        frontier, visible = self._worth_expanding(places), None
+        own_row = places[:, None] == places
         for depth in range(1, self.last_expanded + 1):
             count = frontier.shape[0]
             if not count:
                 break
-            rows, own = self._rows_in_pass(frontier), itself[:count, :count]
-            visible = own if visible is None else torch.cat([visible.index_select(0, rows), own], dim=1)
+            rows, new_columns = self._rows_in_pass(frontier), own_row[:count, :count]
+            visible = new_columns if visible is None else torch.cat([visible.index_select(0, rows), new_columns], dim=1)
             self._expand(frontier, rows, visible, depth)
-            above, first = self.levels[-1], self.first_rows[-1]
-            children = self._children(self._main_scores(self.outputs[-1]), depth + 1)
-            scores = above.scores.index_select(0, frontier)
-            self._add(children, self._nodes(frontier), scores, self.numbers[first : first + count])
+            self._add(self._children(self._main_scores(self.outputs[-1]), depth + 1), frontier)
             frontier = self._worth_expanding(self._best(self.levels[-1]))
         return frontier
 
@@ -245,12 +250,8 @@ class TreeGrower:
         """Return for frontier nodes of the newest level the row of the newest pass that proposed them."""
         return self.levels[-1].rows.index_select(0, frontier) - self.first_rows[-1]
 
-    def _nodes(self, frontier: Tensor) -> Tensor:
-        """Convert frontier nodes of the newest level to tree indices: the root is 0 and candidate c is c + 1."""
-        return frontier + (1 + sum(level.count for level in self.levels[:-1]))
-
     def _best(self, level: Candidates) -> Tensor:
-        """Return the next frontier: the best K candidates of a level; the earlier of two equal ones comes first."""
+        """Return the next frontier: the best K candidates of a level, ties in their order."""
         return level.scores.sort(descending=True, stable=True).indices[: self.width]
 
     def _expand(self, frontier: Tensor, rows: Tensor, visible: Tensor, depth: int) -> None:
@@ -284,27 +285,32 @@ class TreeGrower:
 
     def _add_contrastive(self, frontier: Tensor) -> None:
         """Add the deepest level: the best nodes of the level above get the contrastive candidates of their rows."""
-        above = self.levels[-1]
         children = self._children(self.ahead, self.depth, contrastive=True)
-        own = self._rows_in_pass(frontier)
-        scores, rows = above.scores.index_select(0, frontier), own + self.first_rows[-1]
-        self._add(children.at(own), self._nodes(frontier), scores, rows)
+        rows = self._rows_in_pass(frontier)
+        self._add(children.at(rows), frontier, rows + self.first_rows[-1])
 
-    def _add_first(self, children: Children) -> None:
-        """Append the root's children."""
-        root = self.numbers[:1]
-        self._add(children, root, None, root)
+    def _add(self, children: Children, frontier: Tensor | None = None, rows: Tensor | None = None) -> None:
+        """Append the next level.
 
-    def _add(self, children: Children, parents: Tensor, parent_scores: Tensor | None, rows: Tensor) -> None:
-        """Append the next level; `parents` are tree indices, `parent_scores` is None for the root's score 0."""
+        Args:
+            children: Children of the frontier's nodes, in their order.
+            frontier: Parents in the newest level; None for the root.
+            rows: Row of each parent over all passes; None if the newest pass has one row per parent, in this order.
+        """
         token_ids, width = children.token_ids.flatten(), children.token_ids.shape[1]
-        estimates = children.estimates
+        parents, scores = self.numbers[:1], children.estimates
+        if frontier is not None:
+            # In `parents` the root is 0 and candidate c is c + 1
+            parents = frontier + (1 + sum(level.count for level in self.levels[:-1]))
+            scores = self.levels[-1].scores.index_select(0, frontier)[:, None] + scores
+        if rows is None:
+            rows = self.numbers[self.first_rows[-1] :][: parents.shape[0]]
         self.levels.append(
             Candidates(
                 token_ids=token_ids,
                 parents=parents.repeat_interleave(width),
                 depths=self._same(len(self.levels) + 1, token_ids),
-                scores=(estimates if parent_scores is None else parent_scores[:, None] + estimates).flatten(),
+                scores=scores.flatten(),
                 draft_passes=self._same(len(self.outputs), token_ids),
                 draft_probs=children.draft_probs.flatten(),
                 proposers=children.proposers.flatten(),

@@ -1,1 +1,1 @@
-"""Draft heads: their networks, and their files in our own form and in other people's."""
+"""Draft heads: networks, training rules, and files in the formats of this package and of published heads."""

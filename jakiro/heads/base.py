@@ -1,7 +1,10 @@
-"""What all draft heads share: a config, a draft vocabulary, and the target's embedding and output matrices.
+"""Base classes of draft heads: a config, a draft vocabulary, and the target's embedding and output matrices.
 
-A head is a network that proposes features of the target; its distribution is the target's output function over them.
+A head is a network that predicts features of the target; its distribution is the target's output function of them.
 """
+
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,20 +13,35 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.models.target import TargetModel
 from jakiro.ops.cache import RowCache
+from jakiro.ops.device import launches_dominate
 from jakiro.ops.linear import Packing, RowTable, linear_kernels, looked_up, pack_linears, packed_linear, packing_works
 
 PRECISIONS = ("int8", "full")
 
 
 def known_precision(name: str) -> str:
-    """The name of a draft precision, as `DraftHead.pack` takes it.
+    """Return a name that is a draft precision, see `DraftHead.pack`.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: the name is unknown.
     """
     if name not in PRECISIONS:
-        raise ValueError(f"Draft precision must be one of {', '.join(PRECISIONS)}; you gave {name!r}.")
+        raise ValueError(f"Draft precision must be one of {', '.join(PRECISIONS)}; got {name!r}.")
     return name
+
+
+class ChosenCandidates(Protocol):
+    """The root and the candidates that become nodes of a tree, see `jakiro.drafters.candidates.Candidates`.
+
+    Attributes:
+        token_ids: (nodes,) int64.
+        proposers: (nodes,) int64; −1 for the root, `num_experts` for the contrastive branch.
+        rows: (nodes,) int64, the output row of all passes from which each node came.
+    """
+
+    token_ids: Tensor
+    proposers: Tensor
+    rows: Tensor
 
 
 class DraftHead(nn.Module):
@@ -32,16 +50,17 @@ class DraftHead(nn.Module):
     `bind` must be called before `embed` and `logits`: the target's tensors are shared and never saved with the head.
 
     Attributes:
-        precision: of the matrices it drafts with, one of `PRECISIONS`.
-        capturable: whether its passes run over any `PassCache`, as captured ones do.
-        packable: whether there are packed forms of its layers.
-        skipped_tokens: at a text's beginning, those without a place in its cache; where a token is paired with the
-            target's feature one position before it, the first one has none.
-        root_rows: positions at the end of what `extend` returns from which a tree begins.
-        drafted_rows: positions that drafting writes into the cache at least, however small the tree.
+        precision: Precision of the packed matrices, one of `PRECISIONS`.
+        capturable: Whether its passes run over any `PassCache`, as captured passes require.
+        packable: Whether its layers have packed forms.
+        skipped_tokens: Number of tokens at the beginning of a text without a row in the cache. It is 1 for a head that
+            pairs each token with the target's feature one position before.
+        root_rows: Number of last positions in the result of `extend` from which a tree starts.
+        drafted_rows: Smallest number of cache positions that drafting writes, for a tree of any size.
         num_experts: Number of experts of its layer.
         mixes_experts: Whether each expert has a distribution of its own, mixed with the router's weights.
         has_contrastive_branch: Whether a pass also predicts the feature one position further.
+        evidence_schema: Name and width of each matrix of `node_evidence`.
     """
 
     skipped_tokens = 1
@@ -50,12 +69,11 @@ class DraftHead(nn.Module):
     capturable = packable = True
     num_experts = 1
     mixes_experts = has_contrastive_branch = False
+    evidence_schema: tuple[tuple[str, int], ...] = ()
 
     @property
     def levels(self) -> int | None:
-        """What it predicts along a text in one pass: levels of its deepest tree; None where it goes on with its own
-        features.
-        """
+        """Number of levels that one pass predicts; None for a head that continues from its own features."""
         return None
 
     def __init__(self, config: DraftConfig) -> None:
@@ -69,10 +87,10 @@ class DraftHead(nn.Module):
         self.precision = "full"
 
     def bind(self, embedding: Tensor | RowTable, output_weight: Tensor | RowTable) -> "DraftHead":
-        """Shares the target's raw embedding and output matrix, both (vocab_size, hidden_size), see `looked_up`.
+        """Share the target's raw embedding and output matrix, both (vocab_size, hidden_size), see `looked_up`.
 
         Raises:
-            ValueError: the target's sizes are not those the head was made for.
+            ValueError: the head was made for a target of another size.
         """
         expected = (self.config.vocab_size, self.config.target_hidden_size)
         for name, weight in (("embedding", embedding), ("output", output_weight)):
@@ -90,10 +108,10 @@ class DraftHead(nn.Module):
         return self
 
     def attach(self, target: TargetModel) -> None:
-        """Takes what it runs of the target itself; most heads run nothing of it.
+        """Store the layers of the target that the head runs; most heads run none.
 
         Raises:
-            ValueError: this target cannot run in parts.
+            ValueError: the layers of this target cannot run separately.
         """
 
     def embed(self, token_ids: Tensor) -> Tensor:
@@ -102,23 +120,42 @@ class DraftHead(nn.Module):
         )
 
     def logits(self, features: Tensor) -> Tensor:
-        """(…, hidden) → (…, draft vocabulary)."""
+        """Return the (…, draft vocabulary) logits of (…, hidden) features."""
         if self.output_layer is not None:
             return self.output_layer(features)
         return torch.nn.functional.linear(features, self.output_weight)
 
+    def node_evidence(
+        self, outputs: Sequence[HeadOutput], chosen: ChosenCandidates
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Return further numbers of a tree's nodes, by default none.
+
+        Args:
+            outputs: Outputs of all passes, the root's row first.
+            chosen: The nodes of the tree.
+
+        Returns:
+            Matrices by the names of `evidence_schema`, (nodes, width) float32, and (nodes,) int64 proposers.
+        """
+        return {}, chosen.proposers
+
+    def map_features(self, features: Tensor) -> Tensor:
+        """Map the target's features, (…, feature_size), to what `forward` reads; by default they are equal."""
+        return features
+
     def pack(self, precision: str = "int8") -> "DraftHead":
-        """Prepares a bound head for drafting, after which there is no training: on a CPU matrices are packed, as far as
-        this machine can, on a GPU those with the same input are fused.
+        """Prepare a bound head for drafting; afterwards it cannot be trained.
+
+        On a CPU matrices are packed if this machine supports it. On a GPU matrices with the same input are fused.
 
         Args:
             precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
         """
         device = self.output_weight.device
-        if device.type == "cuda":
+        if launches_dominate(device):
             self.fuse()
         if packing_works(device, self.output_weight.dtype) and self.packable:
-            # int8 where compiled code multiplies such matrices
+            # Only compiled code multiplies int8 matrices
             int8_linear = linear_kernels().int8_linear
             self.precision = "int8" if precision == "int8" and int8_linear is not None else "full"
             packing = packed_linear if self.precision == "full" else int8_linear
@@ -127,36 +164,41 @@ class DraftHead(nn.Module):
         return self
 
     def pack_matrices(self, packing: Packing) -> None:
-        """Packs all matrices but the output matrix."""
+        """Pack all matrices except the output matrix."""
         pack_linears(self, packing)
 
     def fuse(self) -> None:
-        """Fuses matrices with the same input, as on a GPU."""
+        """Fuse matrices with the same input."""
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """Extends the cache by committed tokens, (n,) int64; features are the target's, one position before each."""
+        """Extend the cache by committed tokens.
+
+        Args:
+            token_ids: (n,) int64.
+            features: (n, feature_size), the target's features one position before each token.
+        """
         return self._extend(self.embed(token_ids), features, cache)
 
     def _extend(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """One causal pass over tokens that follow the cached ones: (tokens, hidden) and (tokens, feature_size)."""
+        """Run a causal pass over tokens after the cached ones: (tokens, hidden) and (tokens, feature_size)."""
         places = torch.arange(embeddings.shape[0], device=embeddings.device)
-        # Compared, because `tril` would wake all threads on a CPU
+        # A comparison, because `tril` would wake all threads on a CPU
         mask = None if cache.is_empty else cache.visible(places <= places[:, None])[None, None]
         return self(embeddings[None], features[None], (places + cache.length)[None], mask, cache)
 
     @property
     def cache_shape(self) -> tuple[int, int, int]:
-        """Layers, key/value heads and head_dim of what a cache keeps."""
+        """Layers, key/value heads and head_dim of a cache."""
         return self.config.num_layers, self.config.num_key_value_heads, self.config.head_dim
 
     def new_cache(self, capacity: int) -> RowCache:
-        """An empty cache for one sequence."""
+        """Return an empty cache for one sequence."""
         layers, kv_heads, head_dim = self.cache_shape
         return RowCache(layers, capacity, rows=self.output_weight.new_zeros((layers, 2, kv_heads, capacity, head_dim)))
 
 
 class CountedRows:
-    """In place of a cache where nothing is kept of a text but its length."""
+    """Replacement of a cache that stores only the length of a text."""
 
     capacity = float("inf")
 
@@ -168,9 +210,9 @@ class CountedRows:
 
 
 class FeatureHead(DraftHead):
-    """A head that predicts all levels from the target's last feature alone.
+    """A head that predicts all levels from the target's last feature.
 
-    Its `forward` takes the target's features, (…, hidden), to (levels, …, hidden) of what each level predicts.
+    Its `forward` maps the target's features, (…, hidden), to the predictions of all levels, (levels, …, hidden).
     """
 
     @property
@@ -181,6 +223,6 @@ class FeatureHead(DraftHead):
         return CountedRows()
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: CountedRows) -> HeadOutput:
-        """Takes committed tokens; predicts all levels' features from the last one's, in the place of tokens."""
+        """Count committed tokens and return the features of all levels, predicted from the last token's feature."""
         cache.length += token_ids.shape[0]
         return row_output(self(features[-1:])[:, 0][None])

@@ -1,14 +1,14 @@
-"""What turns a head's log probabilities into chances that the target chooses a child: fitted numbers of `DraftConfig`.
+"""Calibration of a head's log probabilities to probabilities that the target chooses a child.
 
-The chance is kept · softmax(a · log q + b · g) with the target's own noise g. The keys of level 2 of the main branch,
-and what a head without one uses instead:
+The probability is kept · softmax(a · log q + b · g) with the target's own noise g. The numbers are in `DraftConfig`.
+The keys of level 2 of the main branch, with the default value in brackets:
 
     main/2/greedy         a at temperature 0 (1)
     main/2/sampled        a at temperature 1 (1)
     main/2/noise          b at temperature 1 (a)
     main/2/sampled-0.7    a at temperature 0.7 (that of 1)
     main/2/noise-0.7      b at temperature 0.7 (that of 1)
-    main/2/…-kept         kept, after "greedy", "sampled" or "sampled-0.7" (1; for 0.7 that of 1)
+    main/2/…-kept         kept, with "greedy", "sampled" or "sampled-0.7" (1; for 0.7 that of 1)
 
 `jakiro/training/calibrate.py` fits them.
 """
@@ -23,12 +23,12 @@ from torch import Tensor
 from jakiro.config import SamplingParams
 from jakiro.core.sampling import DeviceSampling
 
-# The temperatures at which numbers are fitted besides 0; those between them lie on a line
+# Temperatures at which numbers are fitted, besides 0; numbers between them are interpolated linearly
 LOW, HIGH = 0.7, 1.0
 
 
 class Weights(NamedTuple):
-    """a, b and log kept of one level, each a number or a () tensor on the device that holds the temperature."""
+    """a, b and log kept of one level; each is a number, or a () tensor on the device of the temperature."""
 
     log_q: float | Tensor
     noise: float | Tensor
@@ -36,10 +36,10 @@ class Weights(NamedTuple):
 
 
 class Calibration:
-    """The numbers at one temperature.
+    """Calibration at one temperature.
 
     Args:
-        numbers: as in `DraftConfig.calibration`.
+        numbers: As in `DraftConfig.calibration`.
     """
 
     def __init__(self, numbers: Mapping[str, float], sampling: SamplingParams | DeviceSampling) -> None:
@@ -47,12 +47,12 @@ class Calibration:
 
     @cached_property
     def _share(self) -> float | Tensor:
-        """How far the temperature is from `LOW` to `HIGH`, 0 to 1."""
+        """Position of the temperature between `LOW` and `HIGH`, 0 to 1."""
         share = (self._sampling.temperature - LOW) / (HIGH - LOW)
         return share.clamp(0, 1) if isinstance(share, Tensor) else min(max(share, 0.0), 1.0)
 
     def at(self, level: str) -> Weights:
-        """Of a level by its branch and depth, such as "main/2"."""
+        """Return the weights of a level, named by its branch and depth, such as "main/2"."""
         get = self.numbers.get
         if self._sampling.greedy:
             weight = get(f"{level}/greedy", 1.0)

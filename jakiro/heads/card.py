@@ -1,4 +1,4 @@
-"""A head's model card: what its config says, and after training what it was trained with."""
+"""Model cards of draft heads: the config, and after training the settings and results of training."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,15 +6,15 @@ from pathlib import Path
 from jakiro.heads.base import DraftHead
 
 CARD_NAME = "README.md"
-# Stands in cards that `train` wrote, which it may replace; others are somebody's own words
+# Marks cards written by `train`, which may replace them; other cards are never overwritten
 WRITTEN_BY_TRAINING = "<!-- Written by train; remove this line to keep your own words. -->"
 
 
 def model_card(head: DraftHead, sections: Mapping[str, Mapping[str, object]] | None = None) -> str:
-    """A card in the Hub's form.
+    """Return a card in the Hub's format.
 
     Args:
-        sections: tables by their titles, each of values by their names.
+        sections: Tables by title; each table has values by name.
     """
     config = head.config
     rows = {
@@ -39,7 +39,7 @@ def model_card(head: DraftHead, sections: Mapping[str, Mapping[str, object]] | N
 
 
 def write_training_card(head: DraftHead, folder: Path, sections: Mapping[str, Mapping[str, object]]) -> None:
-    """Writes the card of a trained head, unless there is one that somebody else wrote."""
+    """Write the card of a trained head, unless a card exists that training did not write."""
     path = folder / CARD_NAME
     if not path.is_file() or WRITTEN_BY_TRAINING in path.read_text(encoding="utf-8"):
         path.write_text(f"{model_card(head, sections)}\n{WRITTEN_BY_TRAINING}\n", encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Draft heads on disk: config.json, safetensors in float16 or 8 bits, and a loader that names what does not fit.
+"""Draft heads on disk: config.json and safetensors in float16 or 8 bits; errors name every mismatch.
 
-Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored. Other
-people's checkpoints are read by `published.py`; `misfits` tells from the configs alone whether a head fits a target.
+Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored.
+`published.py` reads checkpoints of other projects; `misfits` checks from the configs whether a head fits a target.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ CONFIG_NAME = "config.json"
 
 
 def save_head(head: DraftHead, folder: Path, bits: int = 16) -> None:
-    """Writes config.json and weights, an index map as int32; files are replaced whole, never half written.
+    """Write config.json and weights atomically; the index map is int32.
 
     Args:
         bits: 16, or 8 for large matrices, see `rounded.py`.
@@ -45,15 +45,15 @@ def save_head(head: DraftHead, folder: Path, bits: int = 16) -> None:
 
 
 def write_config(config: DraftConfig, folder: Path) -> None:
-    """Writes config.json, whole or not at all."""
+    """Write config.json atomically."""
     write_atomically(folder / CONFIG_NAME, json.dumps(config.to_dict(), indent=2) + "\n")
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """safetensors' `save_file`, but readable for all users: a server often runs as another one than the owner.
+    """Call safetensors' `save_file` and make the file readable for all users: a server often runs as another user.
 
     Raises:
-        OSError: it cannot be written, for which safetensors has an error of its own.
+        OSError: the file cannot be written; replaces an error class of safetensors.
     """
     try:
         save_file(tensors, path, metadata)
@@ -68,27 +68,27 @@ def load_head(
     dtype: torch.dtype = torch.float32,
     kinds: Kinds = KINDS,
 ) -> DraftHead:
-    """Reads a head of our own format, or a published one of a kind that reads them.
+    """Load a head in the format of this package, or a published head of a supported kind.
 
     Args:
-        kinds: those that there are, see `Methods.kinds`.
+        kinds: Known kinds, see `Methods.kinds`.
 
     Raises:
-        FileNotFoundError: no such folder, or a file is missing in it.
-        ValueError: the config or the weights are broken, of an unknown kind or with features that are not supported,
-            or a tensor is missing, unexpected or of another shape.
+        FileNotFoundError: the folder or one of its files does not exist.
+        ValueError: the config or the weights are corrupted, of an unknown kind or with unsupported features, or a
+            tensor is missing, unexpected or of another shape.
     """
     folder = Path(folder)
     values, path = _read_config(folder), weights_file(folder)
     try:
-        # Foreign configs say less than they seem to, so their tensors are read first
+        # The config of a published head does not determine its kind, so its tensors are read first
         config = config_from(values, kinds) if _is_own(values) else None
         tensors = restored(_read_tensors(path))
         if config is None:
             config, tensors = from_published(values, tensors, kinds)
         head = make_head(config, kinds)
     except KeyError as error:
-        # transformers looks a rotary embedding's kind and numbers up as it builds it.
+        # transformers looks up the kind and the numbers of a rotary embedding when it builds it
         raise ValueError(
             f"The draft head's RoPE settings lack or do not know {error}; correct them in its {CONFIG_NAME}."
         ) from error
@@ -103,10 +103,10 @@ def load_head(
 
 
 def weights_file(folder: str | Path) -> Path:
-    """The file of a head folder that holds its weights, or is the index of those that do.
+    """Return the weights file of a head folder, or the index of its shards.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the folder has neither.
     """
     folder = Path(folder)
     for name in WEIGHTS_NAMES:
@@ -119,31 +119,30 @@ def weights_file(folder: str | Path) -> Path:
 
 
 def misfits(head: DraftConfig, target_config) -> list[str]:
-    """Why a head does not fit a target: a sentence with both values for each difference; empty if it fits.
+    """Return the reasons why a head does not fit a target: one sentence with both values for each difference.
 
     Args:
-        target_config: the target's transformers config.
+        target_config: transformers config of the target.
     """
     target_config = target_config.get_text_config()
     num_layers = target_config.num_hidden_layers
-    found = head.misfits(target_config)
+    reasons = head.misfits(target_config)
     try:
         check_feature_layers(head.layers_of(num_layers), num_layers)
     except ValueError as error:
-        found.append(str(error))
-    return found
+        reasons.append(str(error))
+    return reasons
 
 
 def _is_own(values: dict) -> bool:
-    """Whether a config.json is ours: it names its kind.
+    """Return whether a config.json has the format of this package, which names the kind.
 
     Raises:
-        ValueError: it is ours from before it named its kind.
+        ValueError: it was written by an earlier version, which did not name the kind.
     """
     require(
         KIND in values or "expert_intermediate_size" not in values,
-        f"The draft head's {CONFIG_NAME} was written by Jakiro 0.9 or before and does not say its {KIND}; train it "
-        "again.",
+        f"The draft head's {CONFIG_NAME} was written by Jakiro 0.9 or before and has no {KIND}; train it again.",
     )
     return KIND in values
 
@@ -170,7 +169,7 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        # torch's own advice is to run whatever the file says
+        # torch's own message recommends an unsafe load
         unsafe = isinstance(error, pickle.UnpicklingError)
         reason = "it holds more than tensors, or is cut off" if unsafe else reason_of(error)
         raise ValueError(f"The draft head's {path.name} is broken: {reason}; download or train it again.") from error
@@ -182,11 +181,11 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def fill_head(head: DraftHead, tensors: dict[str, torch.Tensor]) -> None:
-    """Copies tensors into a head.
+    """Copy tensors into a head.
 
     Raises:
-        ValueError: a tensor is missing, unexpected, of another shape, or holds values that are not finite, or the
-            index map of a reduced vocabulary is none.
+        ValueError: a tensor is missing, unexpected, of another shape, or contains values that are not finite, or the
+            index map of a reduced vocabulary is invalid.
     """
     expected = head.state_dict()
     missing, unexpected = sorted(set(expected) - set(tensors)), sorted(set(tensors) - set(expected))
@@ -223,10 +222,11 @@ def _check_draft_token_ids(draft_token_ids: torch.Tensor | None, vocab_size: int
 
 
 def head_sha256(folder: str | Path) -> str:
-    """Of a head's weights, as hex: of their file, or of the hashes of several in the order of their names.
+    """Return the hash of a head's weights as hex: of their file, or of the shards' hashes in the order of their names.
 
     Raises:
-        FileNotFoundError, ValueError: there are none, or a shard is missing.
+        FileNotFoundError: the folder has no weights.
+        ValueError: a shard is missing.
     """
     path = weights_file(folder)
     if not path.name.endswith(INDEX_ENDING):

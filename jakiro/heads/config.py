@@ -1,6 +1,6 @@
-"""What every draft head's config.json says, as a frozen dataclass that is checked when it is made.
+"""Configs of draft heads: frozen dataclasses that are validated when they are constructed.
 
-Each kind of head adds its own fields, see `jakiro.heads.kind`. Nothing here imports torch.
+Each kind of head adds its own fields, see `jakiro.heads.kind`. This module does not import torch.
 """
 
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from jakiro.config import is_count, is_number, require
 
-# Files that may hold a head's weights: in our own form first, then in other people's
+# Possible names of the weights file: first the name in this package, then the names of published heads
 WEIGHTS_NAMES = (
     "head.safetensors", "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
     "pytorch_model.bin.index.json", "medusa_lm_head.safetensors", "medusa_lm_head.pt",
@@ -18,31 +18,31 @@ KIND = "kind"
 
 
 def need(condition: bool, sentence: str) -> None:
-    """Raises ValueError about a head's config where the condition does not hold; the sentence lacks its full stop."""
+    """Raise ValueError about a head's config if the condition is False; the sentence has no full stop."""
     require(condition, f"Draft head config: {sentence}.")
 
 
 def count(default: int | None = MISSING, least: int = 1) -> Any:
-    """A field that is a whole number, `least` or more; one that is None by default may be."""
+    """Return a dataclass field for a whole number, `least` or more; None is allowed if it is the default."""
     return field(default=default, metadata={"least": least})
 
 
 @dataclass(frozen=True, kw_only=True)
 class DraftConfig:
-    """What heads of all kinds have.
+    """Config fields of all kinds of heads.
 
     Attributes:
-        hidden_size: of the features that the head predicts.
-        vocab_size: of the target.
-        draft_vocab_size: rows of the head's own output matrix; None scores the target's whole vocabulary.
-        max_position_embeddings: positions that it was trained for.
-        calibration: numbers that turn log probabilities into chances, by key, such as "main/2/greedy"; see
-            `jakiro.heads.calibration`.
-        target_name, target_sha256: the target it was trained for, and the hash of that target's weights.
-        kind: its name in `jakiro.heads.kinds`, which config.json has beside the fields.
+        hidden_size: Width of the features that the head predicts.
+        vocab_size: Vocabulary size of the target.
+        draft_vocab_size: Rows of the head's own output matrix; None scores the target's whole vocabulary.
+        max_position_embeddings: Number of positions that the head was trained for.
+        calibration: Calibration numbers by key, such as "main/2/greedy"; see `jakiro.heads.calibration`.
+        target_name: Name of the target that the head was trained for.
+        target_sha256: Hash of that target's weights.
+        kind: Name in `jakiro.heads.kinds`, which config.json contains in addition to the fields.
 
     Raises:
-        ValueError: a field has the wrong type or range, or two do not fit each other.
+        ValueError: a field has the wrong type or range, or two fields contradict each other.
     """
 
     hidden_size: int = count()
@@ -69,21 +69,21 @@ class DraftConfig:
         need(size <= self.vocab_size, f"draft_vocab_size must be 1 to vocab_size {self.vocab_size}; got {size}")
 
     def describe(self) -> str:
-        """What the network is, in words."""
+        """Return a description of the network."""
         return f"a network of the kind “{self.kind}”"
 
     @property
     def only_drafts(self) -> bool:
-        """Whether it has a form that is published elsewhere, which nobody trains here."""
+        """True for a published form of a head, which training does not support."""
         return False
 
     @property
     def feature_layers(self) -> tuple[int, ...]:
-        """The target's layers that its config names, whose states it reads beside the last one's."""
+        """Layers of the target, named in the config, that the head reads in addition to the last state."""
         return ()
 
     def layers_of(self, num_layers: int) -> tuple[int, ...]:
-        """The layers that it reads of a target with `num_layers`, beside the last hidden state."""
+        """Return the layers that the head reads of a target with `num_layers`, without the last hidden state."""
         return self.feature_layers
 
     @property
@@ -93,48 +93,52 @@ class DraftConfig:
 
     @property
     def feature_size(self) -> int:
-        """Width of the target's features, read for each token."""
+        """Width of a row of the target's features."""
         return self.hidden_size
 
     def misfits(self, target_config) -> list[str]:
-        """Why it does not fit a target's transformers config, see `jakiro.heads.checkpoint.misfits`."""
+        """Return why it does not fit a target's transformers config, see `jakiro.heads.checkpoint.misfits`."""
         return differences(
             ("hidden size", self.target_hidden_size, target_config.hidden_size),
             ("vocabulary", self.vocab_size, target_config.vocab_size),
         )
 
     def to_dict(self) -> dict:
-        """What config.json holds."""
+        """Return the contents of config.json."""
         return {KIND: self.kind} | asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict) -> "DraftConfig":
-        """Builds a config from the fields of a parsed config.json, those of this kind.
+        """Create a config from a parsed config.json of this kind.
 
         Raises:
             ValueError: a field is missing or unknown.
         """
         values = {name: value for name, value in values.items() if name != KIND}
-        known = {f.name for f in fields(cls)}
-        unknown = sorted(set(values) - known)
+        names = {f.name for f in fields(cls)}
+        unknown = sorted(set(values) - names)
         require(not unknown, f"Draft head config has unknown fields: {', '.join(unknown)}.")
         required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
         missing = sorted(required - set(values))
-        require(not missing, f"Draft head config lacks the fields: {', '.join(missing)}.")
+        require(not missing, f"Draft head config has no fields {', '.join(missing)}.")
         return cls(**values)
 
 
 def differences(*compared: tuple[str, int, int]) -> list[str]:
-    """A sentence with both numbers for each that differs; given as (what, the head's, the target's)."""
+    """Return a sentence for each difference.
+
+    Args:
+        compared: Description, number of the head and number of the target.
+    """
     return [
-        f"The draft head has {what} {ours:,}, the target {theirs:,}; choose a head trained for this target."
-        for what, ours, theirs in compared
+        f"The draft head has {description} {ours:,}, the target {theirs:,}; choose a head trained for this target."
+        for description, ours, theirs in compared
         if ours != theirs
     ]
 
 
 class HeadSummary(NamedTuple):
-    """What can be said of a head in our own form before anything is loaded."""
+    """Facts of a config.json in the format of this package that are available without loading the head."""
 
     kind: str
     target_name: str
@@ -142,29 +146,30 @@ class HeadSummary(NamedTuple):
 
     @classmethod
     def of(cls, values: dict) -> "HeadSummary":
-        """From a parsed config.json."""
+        """Return the summary of a parsed config.json."""
         return cls(values[KIND], values.get("target_name", ""), tuple(values.get("feature_layers", ())))
 
 
 def named_target(values: dict) -> str | None:
-    """The target that a head's config.json names, in our own form or in speculators'; None where it names none."""
+    """Return the target's name in a head's config.json, in this package's format or in speculators'; None if absent."""
     if not isinstance(values, dict):
         return None
     about = values.get("speculators_config")
     verifier = about.get("verifier") if isinstance(about, dict) else None
     theirs = verifier.get("name_or_path") if isinstance(verifier, dict) else None
-    found = values.get("target_name") or theirs
-    return found if isinstance(found, str) and found else None
+    name = values.get("target_name") or theirs
+    return name if isinstance(name, str) and name else None
 
 
 def rope_of(values: dict) -> dict:
-    """Rotary settings of a config.json, old form or new, as transformers 5 writes them; without a base it is 10,000.
+    """Return the rotary settings of an old or new config.json in the form of transformers 5.
 
-    Of full attention, where sliding windows have others.
+    The default base is 10,000. If layers with sliding windows have other settings, those of full attention are
+    returned.
     """
-    given = values.get("rope_parameters") or values.get("rope_scaling") or {}
-    given = given.get("full_attention", given)
-    parameters = {name: value for name, value in given.items() if value is not None and name != "type"}
-    parameters.setdefault("rope_type", given.get("type", "default"))
+    settings = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    settings = settings.get("full_attention", settings)
+    parameters = {name: value for name, value in settings.items() if value is not None and name != "type"}
+    parameters.setdefault("rope_type", settings.get("type", "default"))
     parameters.setdefault("rope_theta", float(values.get("rope_theta") or 10000.0))
     return parameters

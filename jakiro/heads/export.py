@@ -1,4 +1,4 @@
-"""A trained head as a folder to upload to the Hub, in 16 or 8 bits."""
+"""Export of a trained head as a folder for the Hub, in 16 or 8 bits."""
 
 import json
 import shutil
@@ -9,23 +9,23 @@ from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_h
 from jakiro.system import file_sha256
 
 FORMATS = ("hub", "int8")
-# What a head learned from, which training writes beside it; an exported one also has the hash of its weights
+# Training data and settings, written by training; an exported manifest also has the hash of the weights
 MANIFEST_NAME = "manifest.json"
 
 
 def export_head(head_folder: str | Path, out: str | Path, form: str) -> list[Path]:
-    """Writes a head into a new folder.
+    """Write a head into a new folder.
 
     Args:
-        head_folder: a folder that `load_head` reads.
-        out: a folder that does not exist yet, or is empty.
-        form: "hub", or "int8": with large matrices in 8 bits.
+        head_folder: A folder that `load_head` reads.
+        out: A folder that is empty or does not exist.
+        form: "hub", or "int8" for large matrices in 8 bits.
 
     Returns:
-        The files that were written.
+        The written files.
 
     Raises:
-        ValueError: an unknown form, or a folder with something in it.
+        ValueError: the form is unknown, or the folder is not empty.
     """
     if form not in FORMATS:
         raise ValueError(f"Unknown format {form!r}; choose one of {', '.join(FORMATS)}.")

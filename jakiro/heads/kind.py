@@ -1,7 +1,7 @@
-"""What a kind of draft head is: a config, a network, other people's files of it, and how it learns.
+"""The description of a kind of draft head: config, network, published files, and training rules.
 
-A kind is one folder beside this file, or one module outside the package; `kinds.py` registers ours. Training calls
-`levels`, `start` and `whitening` with tensors alone, so a kind knows nothing of caches and batches.
+A kind is a subpackage of `jakiro.heads`, or a module outside of it; `kinds.py` registers the package's own kinds.
+Training calls `levels`, `start` and `whitening` with tensors only, so a kind does not depend on caches and batches.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 
-# A text's (tokens,) int64 ids, and the (tokens, feature_size) float32 features that the target had for them
+# (tokens,) int64 ids of a text and the target's (tokens, feature_size) float32 features
 Texts = Sequence[tuple[Tensor, Tensor]]
 Tensors = dict[str, Tensor]
 
@@ -23,25 +23,21 @@ class HeadKind:
     """A kind of draft head.
 
     Attributes:
-        config: whose `kind` is its name, in config.json and in `Needs.head`.
-        network: makes a head with random weights.
-        recognise: whether a published config.json and its tensors are of this kind. None: nobody publishes such heads.
-        convert: a config and tensors in our own form from them.
-
-            Raises:
-                ValueError: something in them is not supported.
-        speculators: the `speculators_model_type` of such heads; `convert` reads them, too.
-        levels: from a head, (batch, length) ids and (batch, length − 1, feature_size) features yields what each level
-            predicts, (batch, length − 1, hidden): row s the feature at s + 1. Row s of level d comes from a tree whose
-            root's row is s − d + 1; where there is none, it is not to be used. None: the head goes on with its own
-            features, level by level.
-        start: gives a bound head its first weights. None: such heads are not trained here.
-
-            Args:
-                head, texts: the head, and texts that it may read.
-                seed: the same seed gives the same weights.
-        whitening: by parameter name, what whitens the inputs of each matrix that reads features; Muon learns in those
-            coordinates.
+        config: Config class; its `kind` is the name in config.json and in `Needs.head`.
+        network: Creates a head with random weights.
+        recognise: Returns whether a published config.json and its tensors are of this kind. None if such heads are not
+            published.
+        convert: Returns config and tensors in the format of this package from published ones. Raises ValueError if
+            something in them is not supported.
+        speculators: `speculators_model_type` of such heads, which `convert` supports, too.
+        levels: Yields the predictions of each level, (batch, length − 1, hidden), from a head, (batch, length) ids and
+            (batch, length − 1, feature_size) features. Row s is the feature at s + 1. Row s of level d comes from a
+            tree with root row s − d + 1 and must be ignored if that row does not exist. None for a head that continues
+            from its own features, level by level.
+        start: Initializes a bound head from texts; the same seed gives the same weights. None if such heads are not
+            trained here.
+        whitening: Returns, by parameter name, the matrix that whitens the inputs of each weight that reads features;
+            Muon learns in those coordinates.
     """
 
     config: type[DraftConfig]
@@ -57,13 +53,13 @@ class HeadKind:
     def of(
         cls, config: type[DraftConfig], network: Callable[[DraftConfig], DraftHead], *modules: ModuleType, **fields
     ) -> "HeadKind":
-        """The kind whose functions stand in modules, imported ones too, by their fields' names.
+        """Return the kind with the functions that modules define or import under the names of fields.
 
-        A later module's functions count.
+        A later module overrides an earlier one.
         """
         names = ("recognise", "convert", "levels", "start", "whitening")
-        found = {name: vars(module)[name] for module in modules for name in names if hasattr(module, name)}
-        return cls(config=config, network=network, **found, **fields)
+        functions = {name: vars(module)[name] for module in modules for name in names if hasattr(module, name)}
+        return cls(config=config, network=network, **functions, **fields)
 
     @property
     def name(self) -> str:

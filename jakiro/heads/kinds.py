@@ -1,4 +1,4 @@
-"""The kinds of draft heads that there are; methods from outside bring further ones, see `Methods.kinds`."""
+"""The registry of kinds of draft heads; external methods register further kinds, see `Methods.kinds`."""
 
 from jakiro.config import require
 from jakiro.heads.base import DraftHead
@@ -25,28 +25,32 @@ KINDS: Kinds = {
 
 
 def kind_named(name: object, kinds: Kinds = KINDS) -> HeadKind:
-    """Raises ValueError where there is no kind of this name."""
+    """Return the kind of this name.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
     require(
         isinstance(name, str) and name in kinds,
-        f"This draft head is of the kind {name!r}, known are {', '.join(kinds)}; name the module that brings it with "
-        "--methods-from.",
+        f"The kind {name!r} of this draft head is unknown; known kinds are {', '.join(kinds)}. Load the module that "
+        "defines it with --methods-from.",
     )
     return kinds[name]
 
 
 def config_from(values: dict, kinds: Kinds = KINDS) -> DraftConfig:
-    """The config of a config.json in our own form.
+    """Return the config of a config.json in the format of this package.
 
     Raises:
-        ValueError: there is no such kind, or a field is missing, unknown or makes no sense.
+        ValueError: the kind is unknown, or a field is missing, unknown or invalid.
     """
     return kind_named(values.get(KIND), kinds).config.from_dict(values)
 
 
 def make_head(config: DraftConfig, kinds: Kinds = KINDS) -> DraftHead:
-    """A head with random weights.
+    """Return a head with random weights.
 
     Raises:
-        ValueError: there is no kind of the config's name.
+        ValueError: the kind of the config is unknown.
     """
     return kind_named(config.kind, kinds).network(config)

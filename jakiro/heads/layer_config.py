@@ -10,13 +10,15 @@ from jakiro.models.families import num_kv_heads
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig(DraftConfig):
-    """Of a head with decoder layers of any form.
+    """Config of a head with decoder layers of any form.
 
     Attributes:
-        num_attention_heads, num_key_value_heads, head_dim: of these layers.
-        expert_intermediate_size: inner width of one expert, or of the MLP where there are no experts.
-        rope_parameters: the rotary settings, as transformers writes them.
-        num_layers: how many there are.
+        num_attention_heads: Query heads of a layer.
+        num_key_value_heads: Key/value heads of a layer.
+        head_dim: Width of a head; None for hidden_size / num_attention_heads.
+        expert_intermediate_size: Inner width of an expert, or of the MLP of a layer without experts.
+        rope_parameters: Rotary settings in the form of transformers.
+        num_layers: Number of layers.
     """
 
     num_attention_heads: int = count()
@@ -45,10 +47,10 @@ class DecoderConfig(DraftConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig(DecoderConfig):
-    """Of a head whose layers read and write what the target's last layer does, as `LayerHead`'s do.
+    """Config of a `LayerHead`, whose layers read and write the same rows as the target's last layer.
 
     Attributes:
-        fc_bias: whether the input projection has a bias.
+        fc_bias: Whether the input projection has a bias.
     """
 
     fc_bias: bool = True
@@ -66,7 +68,7 @@ def _rope_misfits(ours: dict, target_config) -> list[str]:
     if not theirs:
         return []
     ours, theirs = rope_of({"rope_parameters": ours}), rope_of({"rope_parameters": theirs})
-    # What only one of them says is the other's default, but for the factor
+    # A setting that only one of them has is the default of the other one, except for the factor
     names = sorted(ours.keys() & theirs.keys() | ({"factor"} & (ours.keys() | theirs.keys())))
     different = [name for name in names if ours.get(name) != theirs.get(name)]
     if not different:

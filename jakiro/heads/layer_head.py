@@ -1,4 +1,4 @@
-"""The head that EAGLE, ParallelSpec and Jakiro share: decoder layers that predict the target's next feature.
+"""The network that EAGLE, ParallelSpec and Jakiro share: decoder layers that predict the target's next feature.
 
 A row maps [E[x_{t+1}]; h_t] to the feature at t + 1. EAGLE, arXiv 2401.15077, section 4.
 """
@@ -69,23 +69,23 @@ class LayerHead(DraftHead):
         mask: Tensor | None = None,
         cache: PassCache | None = None,
     ) -> HeadOutput:
-        """One pass over tokens.
+        """Run one pass over tokens.
 
         Args:
-            embeddings: (batch, tokens, hidden), of the token one ahead of its feature.
+            embeddings: (batch, tokens, hidden), of the token one position after each feature.
             features: (batch, tokens, hidden), the target's feature (or the head's) at every position.
-            positions: (batch or 1, tokens) int64, the rotary positions: those of the features.
-            mask: bool, broadcastable to (batch, heads, tokens, keys); None means causal over these tokens alone.
-            cache: of the tokens before these, extended in place.
+            positions: (batch or 1, tokens) int64, rotary positions, which are those of the features.
+            mask: bool, broadcastable to (batch, heads, tokens, keys); None for a causal mask over these tokens only.
+            cache: Rows of the preceding tokens, extended in place.
         """
         if self.kernel is not None and self.kernel.takes(embeddings, cache):
             return self.kernel(embeddings, features, positions, mask, cache)
         hidden = self.fc(torch.cat([embeddings, features], dim=-1))
         angles = self.angles(hidden, positions, cache)
-        first, *further = self.layers
+        first, *later_layers = self.layers
         residual, expert_outputs, router_logits = first(hidden, angles, mask, cache)
-        for layer in further:
-            # Only layers of one expert follow one another
+        for layer in later_layers:
+            # Only a head with one expert has several layers
             residual, expert_outputs, router_logits = layer(residual + expert_outputs[0], angles, mask, cache)
         return self.combine(residual, expert_outputs, router_logits)
 
@@ -97,23 +97,23 @@ class LayerHead(DraftHead):
             expert_outputs: (experts, batch, tokens, hidden).
             router_logits: (batch, tokens, router rows).
         """
-        # All ones: the router of a single expert exists in files only
+        # All ones: the router of a single expert exists only because files have one
         weights = router_logits.softmax(-1)
         return HeadOutput(residual + weights * expert_outputs[0], None, residual, expert_outputs, weights, None)
 
     def angles(self, hidden: Tensor, positions: Tensor, cache: PassCache | None = None) -> Angles:
-        """Of the rotary embedding, for tokens that follow the cached ones."""
+        """Return cosines and signed sines for tokens that follow the cached ones."""
         if self._table is None:
             cos, sin = self.rotary(hidden, positions)
             return cos, signed(sin)
-        # No token stands after the cache's end; without a cache positions are looked at, which drafting never does
+        # No position is after the end of the cache; without a cache the host reads the positions, as in training
         last = int(positions.max()) if cache is None else cache.end_after(positions.shape[1])
         return self._table.at(positions, last)
 
 
 def mixture(joint: Tensor) -> Tensor:
-    """log Σ_e exp(joint[e]), the log of the experts' mixture: (experts, …) → (…).
+    """Return log Σ_e exp(joint[e]), the log of the experts' mixture: (experts, …) → (…).
 
-    Over so short a first dimension `logsumexp` takes three times as long on a CPU.
+    `logsumexp` over such a short first dimension takes three times as long on a CPU.
     """
     return reduce(torch.logaddexp, joint)

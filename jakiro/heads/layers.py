@@ -1,7 +1,7 @@
-"""The parts of a draft head's one decoder layer: norm, rotary attention, experts.
+"""Modules of a draft head's decoder layer: norm, rotary attention, experts.
 
-Tensor names below are those of the official Jakiro checkpoints, so that a state dict needs no renaming. For drafting on
-a CPU the same layer is packed in place; in C it runs in `compiled.py`: 0.9 instead of 1.6 ms for eight rows.
+Tensor names are those of the official Jakiro checkpoints, so that a state dict needs no renaming. For drafting on a CPU
+the layer is packed in place; a kernel of `jakiro.ops.kernels` runs it in 0.9 instead of 1.6 ms for eight rows.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class HeadOutput(NamedTuple):
         features: main features, (…, hidden); (experts, …, hidden) if the head mixes experts.
         contrastive: (…, hidden) features one position further, None without a contrastive branch.
         residual: (…, hidden), the stream x before the experts.
-        expert_outputs: (experts, …, hidden), y_e without their weights.
+        expert_outputs: (experts, …, hidden), y_e before weighting.
         router_weights: (…, experts) after softmax.
         contrastive_weights: (…, 2) signed: + for the stronger expert, − for the weaker; None without the branch.
     """
@@ -41,15 +41,15 @@ class HeadOutput(NamedTuple):
 
 
 def row_output(features: Tensor) -> HeadOutput:
-    """The output of a network without experts: (…, hidden) features, nothing else."""
+    """Return the output of a network without experts from its (…, hidden) features."""
     return HeadOutput(features, None, features, features, features, None)
 
 
 class RMSNorm(nn.RMSNorm):
-    """Rows of another type than the weight's are normed in the weight's: in a head trained in bfloat16 that is float32.
+    """RMS norm in the dtype of its weight, which is float32 in a head that is trained in bfloat16.
 
-    Autocast does so on a GPU and not on a CPU, where torch warns of the two types and takes a slower form that rounds
-    more.
+    Autocast converts the rows on a GPU, but not on a CPU: torch would warn about two dtypes there and use a slower
+    kernel that rounds more.
     """
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -60,8 +60,8 @@ class HeadAttention(nn.Module):
     """Grouped-query self-attention with the target family's rotary embedding.
 
     Args:
-        input_size: width of what it reads; None for the hidden size.
-        norm_eps: normalises queries and keys per head with this epsilon; None leaves them as they are.
+        input_size: Width of the inputs; None for the hidden size.
+        norm_eps: Epsilon of the norms of queries and keys per head; None for no norms.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class HeadAttention(nn.Module):
         self.grouped = False
 
     def fuse(self) -> None:
-        """One matrix instead of three; queries that share a key/value head are multiplied together."""
+        """Fuse three matrices into one, and multiply queries with a common key/value head together."""
         self.pack(frozen_linear)
         self.grouped = self.num_heads > self.num_kv_heads
 
@@ -97,7 +97,7 @@ class HeadAttention(nn.Module):
         del self.q_proj, self.k_proj, self.v_proj
 
     def forward(self, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: PassCache | None) -> Tensor:
-        """(batch, tokens, hidden) → the same; without a mask tokens see themselves and all tokens before them."""
+        """Return (batch, tokens, hidden) outputs of inputs of the same shape; the default mask is causal."""
         if self.query_key_value is None:
             fused = torch.cat([self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)], dim=-1)
         else:
@@ -132,17 +132,17 @@ class SwiGLUExpert(nn.Module):
         self.down_proj = nn.Linear(inner_size, hidden_size, bias=False)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(…, hidden) → the same."""
+        """Return (…, hidden) outputs of inputs of the same shape."""
         return self.down_proj(self.inner(self.gate_proj(rows), self.up_proj(rows)))
 
     @staticmethod
     def inner(gate: Tensor, up: Tensor) -> Tensor:
-        """The last matrix' input, from the outputs of the first ones."""
+        """Return the input of the last matrix from the outputs of the first matrices."""
         return functional.silu(gate) * up
 
 
 class ExpertMixture(nn.Module):
-    """All experts on every position, and the router's logits; the head combines them.
+    """All experts at every position, and the router's logits; the head combines them.
 
     A layer with one expert is a dense layer. Its router exists only because files have one.
 
@@ -165,19 +165,19 @@ class ExpertMixture(nn.Module):
         self.writers: Tensor | None = None
 
     def fuse(self) -> None:
-        """One matrix for all experts' inputs, and one product for all their outputs."""
+        """Fuse the matrices of all experts' inputs, and compute all outputs in one product."""
         self.pack(frozen_linear)
         self.writers = torch.stack([last.weight.T for last in self.experts])
         self.experts = nn.ModuleList()
 
     def pack(self, packing: Packing) -> None:
-        """The router, which is small and decides much, is not packed."""
+        """Pack the experts; the router stays unpacked because it is small and its precision matters."""
         experts = [list(expert.children()) for expert in self.experts]
         self.readers = packing(fused([reader for *readers, _ in experts for reader in readers]), None)
         self.experts = nn.ModuleList(packing(last.weight, None) for *_, last in experts)
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """(…, hidden) → expert outputs (experts, …, hidden) and router logits (…, router_rows)."""
+        """Return expert outputs (experts, …, hidden) and router logits (…, router_rows) of (…, hidden) inputs."""
         if self.readers is None:
             experts = [list(expert.children()) for expert in self.experts]
             outputs = [last(self.inner(*(reader(hidden) for reader in readers))) for *readers, last in experts]
@@ -192,7 +192,7 @@ class ExpertMixture(nn.Module):
 
 
 class HeadLayer(nn.Module):
-    """A decoder layer of a head: attention, without a norm before it in the first layer, then the experts.
+    """A decoder layer of a head: attention, then the experts; the first layer has no norm before attention.
 
     Args:
         config: Sizes.
@@ -208,19 +208,19 @@ class HeadLayer(nn.Module):
         self.mlp_moe = mixture
 
     def fuse(self) -> None:
-        """Fuses matrices with the same input: on a GPU, a pass over few tokens is mostly launches."""
+        """Fuse matrices with the same input: on a GPU, a pass over few tokens is mostly launches."""
         self.self_attn.fuse()
         self.mlp_moe.fuse()
 
     def pack(self, packing: Packing) -> None:
-        """Fuses matrices with the same input and packs them: on a CPU, a pass over few tokens is mostly dispatch."""
+        """Fuse matrices with the same input and pack them: on a CPU, a pass over few tokens is mostly dispatch."""
         self.self_attn.pack(packing)
         self.mlp_moe.pack(packing)
 
     def forward(
         self, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: PassCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the residual stream x, the expert outputs y (experts first) and the router logits."""
+        """Return the residual stream x, the expert outputs y (experts first) and the router logits."""
         read = hidden if self.input_layernorm is None else self.input_layernorm(hidden)
         residual = hidden + self.self_attn(read, angles, mask, cache)
         expert_outputs, router_logits = self.mlp_moe(self.post_attention_layernorm(residual))
@@ -228,12 +228,12 @@ class HeadLayer(nn.Module):
 
 
 def fused(linears: list[nn.Linear]) -> Tensor:
-    """Weights of layers that read the same input, one below the other."""
+    """Return the concatenated weights of layers with the same input."""
     return torch.cat([linear.weight.detach() for linear in linears])
 
 
 def frozen_linear(weight: Tensor, bias: None = None) -> nn.Linear:
-    """A linear layer without bias around a weight that is not trained."""
+    """Return a linear layer without bias and without training."""
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(weight.detach(), requires_grad=False)
     return linear

@@ -1,6 +1,6 @@
-"""An ordinary small model as a draft head: it reads tokens alone and is a language model of its own.
+"""A small language model as a draft head, which reads tokens only.
 
-Its vocabulary is the target's as far as both have rows; which ids mean the same is checked by `refuse_other_tokens`.
+Its draft vocabulary are the ids for which both models have rows; `refuse_other_tokens` checks that they mean the same.
 """
 
 import torch
@@ -14,24 +14,25 @@ from jakiro.models.passes import PREFILL_CHUNK
 from jakiro.models.target import TargetModel
 from jakiro.ops.cache import RowCache
 
-# Of two tokenizers' tokens at most this share may be known to one alone, such as padding that a file adds
+# Largest share of tokens that only one of two tokenizers has, such as padding that a file adds
 UNSHARED = 0.01
 
 
 class ModelConfig(DraftConfig):
-    """Of a model that drafts; there is no config.json of this kind."""
+    """Config of a draft model; no config.json has this kind."""
 
     kind = "model"
 
 
 class ModelHead(DraftHead):
-    """A small model; its rows are tokens, so what `embed` gives are the ids themselves.
+    """A draft model; its rows are tokens, so `embed` returns the ids.
 
     Args:
-        model: which reads the target's tokens. vocab_size: rows of the target's embedding.
+        model: A model with the target's tokenizer.
+        vocab_size: Rows of the target's embedding.
 
     Raises:
-        ValueError: it scores chains only, so it has no pass over the rows of a tree.
+        ValueError: the model scores chains only, so it has no pass over the rows of a tree.
     """
 
     skipped_tokens = 0
@@ -55,7 +56,7 @@ class ModelHead(DraftHead):
         self.model, self.output_weight = model, model.output_weight
 
     def embed(self, token_ids: Tensor) -> Tensor:
-        """Ids that it has rows for; another one is a pad of the target's, which no text holds."""
+        """Return the ids, limited to the model's rows; larger ids are the target's padding, which no text contains."""
         return token_ids.clamp(max=self.model.vocab_size - 1)
 
     def logits(self, features: Tensor) -> Tensor:
@@ -68,36 +69,41 @@ class ModelHead(DraftHead):
         return RowCache(shape[0], capacity, rows=torch.zeros(shape, dtype=model.cache_dtype, device=model.device))
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """Reads committed tokens, (rows,) int64, in pieces; the target's features are not needed."""
-        found = []
+        """Read committed tokens, (rows,) int64, in chunks; the target's features are not used."""
+        features_of_chunks = []
         for ids in self.embed(token_ids).split(PREFILL_CHUNK):
             order = torch.arange(ids.shape[0], device=ids.device)
             visible = cache.visible(order <= order[:, None])
-            found.append(self.model.features(ids, order + cache.length, visible, cache))
-        return row_output(torch.cat(found)[None])
+            features_of_chunks.append(self.model.features(ids, order + cache.length, visible, cache))
+        return row_output(torch.cat(features_of_chunks)[None])
 
     def forward(
         self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor, cache: RowCache
     ) -> HeadOutput:
-        """Drafts rows: (1, rows) ids, as `embed` gives them; the cache is extended."""
+        """Run (1, rows) ids from `embed` and extend the cache."""
         return row_output(self.model.features(embeddings[0], positions[0], mask[0, 0], cache)[None])
 
 
 def refuse_other_tokens(ours: dict[str, int], theirs: dict[str, int], name: str, target: str) -> None:
-    """Raises ValueError where a draft model's tokenizer is not its target's.
+    """Check that a draft model has the tokenizer of its target.
 
     Args:
-        ours, theirs: tokens to ids, the target's and the draft model's.
+        ours: Ids by token of the target.
+        theirs: Ids by token of the draft model.
+
+    Raises:
+        ValueError: the tokenizers differ.
     """
     same = len(ours.items() & theirs.items())
-    ids, others = ({number: token for token, number in each.items()} for each in (ours, theirs))
-    differs = next((number for number in sorted(ids.keys() & others) if ids[number] != others[number]), None)
+    our_tokens, their_tokens = ({number: token for token, number in ids.items()} for ids in (ours, theirs))
+    common_ids = sorted(our_tokens.keys() & their_tokens)
+    differs = next((number for number in common_ids if our_tokens[number] != their_tokens[number]), None)
     if differs is None and same >= (1 - UNSHARED) * max(len(ours), len(theirs)):
         return
-    found = f"token {differs} is {others.get(differs)!r} there and {ids.get(differs)!r} here"
+    difference = f"token {differs} is {their_tokens.get(differs)!r} there and {our_tokens.get(differs)!r} here"
     if differs is None:
-        found = f"they share {same:,} of {max(len(ours), len(theirs)):,} tokens"
+        difference = f"they share {same:,} of {max(len(ours), len(theirs)):,} tokens"
     raise ValueError(
-        f"The draft model {name} has another tokenizer than {target} ({found}); choose a smaller model of the target's "
-        "own family."
+        f"The draft model {name} has another tokenizer than {target} ({difference}); choose a smaller model of the "
+        "target's family."
     )

@@ -1,4 +1,4 @@
-"""Other people's draft heads in our own form: recognised by their tensors, or by speculators' format."""
+"""Conversion of published draft heads, recognized by their tensors or by the format of speculators."""
 
 from collections.abc import Iterable
 
@@ -8,12 +8,12 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS
 
-# Kinds that are known and not run here, and what they would need
+# Known kinds that are not supported: description, and the missing feature
 _OTHERS = {
     "dflash2": ("a DFlash2 head", "convolutions inside its layers and a selector that scores neighbouring candidates"),
     "dspark": ("a DSpark head", "a Markov head that scores a block's rows by the tokens before them"),
     "eagle": ("an EAGLE head in speculators' format", "a reader of that format's names and norms"),
-    "gumiho": ("a Gumiho head", "what a checkout brings with --methods-from lab.published"),
+    "gumiho": ("a Gumiho head", "--methods-from lab.published in a checkout"),
     "hydra": ("a Hydra head", "MLPs that read the tokens of the levels above"),
     "jetspec": ("a JetSpec head", "a causal block that is passed again with the tokens of a tree's paths"),
     "mtp": ("an MTP head", "the target family's own layers as a draft"),
@@ -21,7 +21,7 @@ _OTHERS = {
     "xpress": ("an XPress head", "a refiner that mixes a block's rows again"),
 }
 _FORMAT = "speculators_model_type"
-# Those that their config.json names in `architectures`, and how the tensors of others begin
+# Unsupported kinds that `architectures` in config.json names, and prefixes of the tensors of other kinds
 _ARCHITECTURES = ("dflash2", "dspark", "jetspec", "peagle")
 _STARTS = {
     "candidate_selector.": "dflash2",
@@ -35,57 +35,58 @@ _STARTS = {
 
 
 def from_published(values: dict, tensors: dict[str, Tensor], kinds: Kinds = KINDS) -> tuple[DraftConfig, dict]:
-    """Config and tensors of a published checkpoint in our own form.
+    """Return config and tensors of a published checkpoint in the format of this package.
 
     Args:
-        values: its parsed config.json.
-        tensors: its state dict.
+        values: Parsed config.json.
+        tensors: State dict.
 
     Raises:
-        ValueError: a head of an unknown kind, a feature that is not supported, or a config that is incomplete.
+        ValueError: the kind is unknown, a feature is not supported, or the config is incomplete.
     """
     refuse_other_kinds(values, kinds, tensors)
-    given = values.get(_FORMAT)
-    if given is not None:
-        return next(kind for kind in kinds.values() if kind.speculators == given).convert(values, tensors)
+    format_name = values.get(_FORMAT)
+    if format_name is not None:
+        return next(kind for kind in kinds.values() if kind.speculators == format_name).convert(values, tensors)
     for kind in kinds.values():
         if kind.recognise is not None and kind.recognise(values, tensors):
             return kind.convert(values, tensors)
-    shown = ", ".join(sorted(tensors)[:4]) or "none"
+    names = ", ".join(sorted(tensors)[:4]) or "none"
     raise ValueError(
-        f"These weights are no draft head that Jakiro knows (tensors: {shown}, …); expected {_known(kinds)} head."
+        f"The kind of this draft head is unknown (tensors: {names}, …); expected {_published_kinds(kinds)} head."
     )
 
 
 def refuse_other_kinds(values: dict, kinds: Kinds = KINDS, tensors: Iterable[str] = ()) -> None:
-    """Raises ValueError where a published config.json, or a tensor's name, says a kind that nobody here converts."""
-    given, ours = values.get(_FORMAT), [kind.speculators for kind in kinds.values() if kind.speculators]
-    other = _other_kind(values, tensors, kinds) if given is None else given
-    if other in (None, *ours):
+    """Raise ValueError if a published config.json or a tensor's name identifies an unsupported kind."""
+    format_name, ours = values.get(_FORMAT), [kind.speculators for kind in kinds.values() if kind.speculators]
+    name = _other_kind(values, tensors, kinds) if format_name is None else format_name
+    if name in (None, *ours):
         return
-    if other not in _OTHERS:
+    if name not in _OTHERS:
         raise ValueError(
-            f"These weights are a head of the unknown kind {other!r} in speculators' format, of which Jakiro runs "
+            f"These weights are a head of the unknown kind {name!r} in speculators' format, of which Jakiro runs "
             f"{', '.join(ours)}; choose one."
         )
-    what, needs = _OTHERS[other]
+    description, missing = _OTHERS[name]
     raise ValueError(
-        f"These weights are {what}, which Jakiro does not run: it would need {needs}; choose {_known(kinds)} head."
+        f"These weights are {description}, which Jakiro does not run: it would need {missing}; "
+        f"choose {_published_kinds(kinds)} head."
     )
 
 
 def _other_kind(values: dict, tensors: Iterable[str], kinds: Kinds) -> str | None:
-    """Which of `_OTHERS` a published head that names no format is; None for another kind, or for one that is here."""
+    """Return the key in `_OTHERS` of a published head without a format field; None if it is of another kind."""
     about = values.get("dflash_config")
     if values.get("causal_head") or (isinstance(about, dict) and about.get("causal_head")):
         return "jetspec"
     named = " ".join(map(str, values.get("architectures") or ())).lower()
-    found = [each for each in _ARCHITECTURES if each in named]
-    found += [each for start, each in _STARTS.items() if any(name.startswith(start) for name in tensors)]
-    return next((each for each in found if each not in kinds), None)
+    candidates = [kind for kind in _ARCHITECTURES if kind in named]
+    candidates += [kind for start, kind in _STARTS.items() if any(name.startswith(start) for name in tensors)]
+    return next((kind for kind in candidates if kind not in kinds), None)
 
 
-def _known(kinds: Kinds) -> str:
-    """A, B or C, of the kinds that are published."""
+def _published_kinds(kinds: Kinds) -> str:
+    """Return "a NAME, NAME or NAME" with the kinds of published heads."""
     *names, last = (kind.name for kind in kinds.values() if kind.recognise is not None)
     return f"a {', '.join(names)} or {last}"

@@ -1,6 +1,6 @@
-"""A head's rotary embedding: transformers' own, so that every form a target may have is known.
+"""The rotary embedding of heads: that of transformers, so that every form of a target is supported.
 
-Imported where a head is made, because transformers takes seconds to import.
+Imported when a head is created, because transformers takes seconds to import.
 """
 
 from transformers import LlamaConfig
@@ -10,14 +10,14 @@ from jakiro.heads.layer_config import DecoderConfig
 
 
 class HeadRotary(LlamaRotaryEmbedding):
-    """Keeps its frequencies in float32 whatever the head's dtype: rounded ones give wrong angles at high positions."""
+    """Rotary embedding with float32 frequencies in any head: rounded ones give wrong angles at high positions."""
 
     def _apply(self, fn, recurse: bool = True) -> "HeadRotary":
         return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
 
 
 def rotary_embedding(config: DecoderConfig) -> HeadRotary:
-    """The rotary embedding with the target's parameters."""
+    """Return the rotary embedding with the target's parameters."""
     return HeadRotary(
         LlamaConfig(
             hidden_size=config.hidden_size,

@@ -1,4 +1,4 @@
-"""Weights in several files, as an index beside them names them."""
+"""Weights in several files (shards), listed in an index file."""
 
 import json
 from pathlib import Path
@@ -7,10 +7,10 @@ INDEX_ENDING = ".index.json"
 
 
 def shards_named_by(index: Path) -> list[str]:
-    """Names of the files that an index means, ascending.
+    """Return the names of the shards of an index, ascending.
 
     Raises:
-        ValueError: it is no index.
+        ValueError: the file is not an index.
     """
     try:
         files = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
@@ -20,10 +20,10 @@ def shards_named_by(index: Path) -> list[str]:
 
 
 def shards_of(index: Path) -> list[Path]:
-    """The files that an index means, beside it.
+    """Return the paths of the shards of an index.
 
     Raises:
-        ValueError: it is no index, or one of its files is missing.
+        ValueError: the file is not an index, or a shard is missing.
     """
     names = shards_named_by(index)
     missing = next((name for name in names if not (index.parent / name).is_file()), None)

@@ -1,4 +1,4 @@
-"""What EAGLE-3's and DFlash's heads share: `fc` over several states of the target, and perhaps tables of their own."""
+"""Base class of EAGLE-3 and DFlash heads: `fc` over states of the target, optional embedding and output rows."""
 
 from collections.abc import Iterable
 
@@ -14,8 +14,8 @@ class StatesHead(DraftHead):
     """Layers over `num_states` hidden states of the target, which `fc` maps to the head's width.
 
     Args:
-        config: which also says `own_embedding`, `own_output` and `num_states`.
-        layers: each with a `HeadAttention` as `self_attn`.
+        config: A config that also has `own_embedding`, `own_output` and `num_states`.
+        layers: Layers with a `HeadAttention` as `self_attn`.
     """
 
     def __init__(self, config: DecoderConfig, layers: Iterable[nn.Module]) -> None:
@@ -33,10 +33,10 @@ class StatesHead(DraftHead):
         self.rotary = rotary_embedding(config)
 
     def bind(self, embedding: Tensor, output_weight: Tensor) -> "StatesHead":
-        """Shares the target's embedding and output matrix, unless the head has its own.
+        """Share the target's embedding and output matrix, unless the head has its own.
 
         Raises:
-            ValueError: the target's vocabulary or width is not the one the head was made for.
+            ValueError: the head was made for a target with another vocabulary or width.
         """
         super().bind(embedding, output_weight)
         if self.embed_tokens is not None:

@@ -1,8 +1,8 @@
-"""GGUF files as they lie on disk: metadata as Python values, tensors as blocks of bytes or as numbers.
+"""GGUF files: metadata as Python values, tensors as blocks of bytes or as numbers.
 
-The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The package `gguf` knows the types of blocks and
-what they stand for; its own reader takes half a minute for a vocabulary of 150,000 tokens, so bytes are read here. No
-file stays open or mapped: somebody may cut it.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The package `gguf` defines the block types and
+dequantises them. Its reader takes half a minute for a vocabulary of 150,000 tokens, so headers are read here. No file
+stays open or mapped, because another program may truncate it.
 """
 
 import re
@@ -21,23 +21,23 @@ from jakiro.loading.metadata import check_gguf_metadata
 SUFFIX = ".gguf"
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _STRING, _ARRAY = 8, 9
-# Of a value, by its type: unsigned and signed numbers of 8, 16 and 32 bits, float, bool, then 64 bits
+# Value types: unsigned and signed integers of 8, 16 and 32 bits, float, bool, then 64 bits
 _VALUES = {number: Struct(f"<{form}") for number, form in zip([*range(8), 10, 11, 12], "BbHhIif?Qqd", strict=True)}
 _U32, _U64 = Struct("<I"), Struct("<Q")
-_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})", re.DOTALL)
-_AGAIN = "fetch or copy it again"
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})", re.DOTALL)
+_REMEDY = "fetch or copy it again"
 
 Value = int | float | bool | str | list
 
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """A tensor of a file, of which nothing but its place is read yet.
+    """A tensor of a file; its content is read on request.
 
     Attributes:
-        kind: the type of its numbers, as ggml calls it: "F32", "Q4_K".
-        shape: rows first, as torch has it.
-        path, offset, num_bytes: where it lies.
+        kind: ggml's name of its type, such as "F32" or "Q4_K".
+        shape: as in torch, rows first.
+        path, offset, num_bytes: location of its content.
     """
 
     name: str
@@ -48,21 +48,21 @@ class GgufTensor:
     num_bytes: int
 
     def blocks(self) -> np.ndarray:
-        """Its bytes, uint8, (…, bytes of a row): blocks lie along the last dimension.
+        """Read its bytes, uint8, (…, bytes of a row); blocks are contiguous in the last dimension.
 
         Raises:
-            ValueError: the file was cut since it was opened.
-            OSError: it cannot be read.
+            ValueError: the file was truncated since it was opened.
+            OSError: the file cannot be read.
         """
         with self.path.open("rb") as file:
             file.seek(self.offset)
-            found = np.fromfile(file, dtype=np.uint8, count=self.num_bytes)
-        if found.size < self.num_bytes:
-            raise ValueError(f"{self.path} ends within {self.name}; {_AGAIN}.")
-        return found.reshape(*self.shape[:-1], self.num_bytes // prod(self.shape[:-1]))
+            content = np.fromfile(file, dtype=np.uint8, count=self.num_bytes)
+        if content.size < self.num_bytes:
+            raise ValueError(f"{self.path} ends within {self.name}; {_REMEDY}.")
+        return content.reshape(*self.shape[:-1], self.num_bytes // prod(self.shape[:-1]))
 
     def numbers(self) -> np.ndarray:
-        """What its blocks stand for, float32, of `shape`; errors are `blocks`', and a type that is no weight's."""
+        """Read and dequantise it to float32; raises the errors of `blocks`, and ValueError for an unsupported type."""
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
 
@@ -74,12 +74,12 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """A whole model file, of all its parts.
+    """A complete model file with all of its shards.
 
     Attributes:
-        path: of its first part.
-        metadata: by key, numbers, texts and lists; of a split file the first part's.
-        tensors: by name, in the file's order.
+        path: of the first shard.
+        metadata: numbers, texts and lists by key, from the first shard.
+        tensors: by name, in the order of the file.
     """
 
     path: Path
@@ -92,118 +92,132 @@ class GgufFile:
 
 
 def open_gguf(path: Path) -> GgufFile:
-    """Reads a GGUF file's metadata and where its tensors lie, of a split file whichever part is named.
+    """Read the metadata and the tensor locations of a GGUF file; any shard of a split file can be named.
 
     Raises:
-        ValueError: it is no GGUF file, is cut or damaged, a part is missing, or parts don't belong together.
-        OSError: it cannot be read.
+        ValueError: this is no GGUF file, it is truncated or corrupted, or its shards are incomplete or inconsistent.
+        OSError: the file cannot be read.
     """
     paths = parts_of(path)
-    metadata, tensors = _read(paths[0])
+    metadata, tensors = _read_shard(paths[0])
     if "general.architecture" not in metadata:
-        raise ValueError(f"{paths[0]} does not say which architecture it holds.")
+        raise ValueError(f"{paths[0]} lacks the metadata key general.architecture; {_REMEDY}.")
     count = metadata.get("split.count", 1)
     if count != len(paths):
         raise ValueError(
-            f"{paths[0]} is part {metadata.get('split.no', 0) + 1} of {count}, and its name says {len(paths)}; give "
-            f"the parts their names back: NAME-{1:05}-of-{count:05}{SUFFIX}."
+            f"{paths[0]} is part {metadata.get('split.no', 0) + 1} of {count}, but its name means {len(paths)}; "
+            f"restore the names of its parts: NAME-{1:05}-of-{count:05}{SUFFIX}."
         )
-    for number, part in enumerate(paths):
-        about, found = (metadata, tensors) if number == 0 else _read(part)
-        if count > 1 and (about.get("split.no"), about.get("split.count")) != (number, count):
-            raise ValueError(f"{part} holds part {about.get('split.no', 0) + 1}, not {number + 1}; {_AGAIN}.")
-        twice = tensors.keys() & found.keys() if number else ()
-        if twice:
-            raise ValueError(f"{part} holds {min(twice)} a second time; {_AGAIN}.")
-        tensors |= found
+    for number, shard in enumerate(paths[1:], start=1):
+        shard_metadata, shard_tensors = _read_shard(shard)
+        shard_number = shard_metadata.get("split.no", 0)
+        if (shard_number, shard_metadata.get("split.count")) != (number, count):
+            raise ValueError(f"{shard} holds part {shard_number + 1}, not {number + 1}; {_REMEDY}.")
+        repeated = tensors.keys() & shard_tensors.keys()
+        if repeated:
+            raise ValueError(f"{shard} holds {min(repeated)} a second time; {_REMEDY}.")
+        tensors |= shard_tensors
     expected = metadata.get("split.tensors.count", len(tensors))
     if len(tensors) != expected:
-        raise ValueError(f"{paths[0]} and its parts hold {len(tensors)} tensors, not {expected}; {_AGAIN}.")
+        raise ValueError(f"{paths[0]} and its parts hold {len(tensors)} tensors, not {expected}; {_REMEDY}.")
     return GgufFile(paths[0], metadata, tensors)
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file's name says that it is one."""
+    """Return whether a file has the suffix of GGUF files."""
     return path.suffix.lower() == SUFFIX
 
 
 def ggufs_in(folder: Path) -> list[Path]:
-    """The model files in a folder by name; of a split one the first part that is there."""
+    """Return the model files in a folder by name; of a split one the first existing shard."""
     models: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         if is_gguf(path) and path.is_file():
-            part = _PART.fullmatch(path.stem)
-            models.setdefault(path.stem if part is None else f"{part[1]}-of-{part[3]}", path)
+            shard = _SHARD.fullmatch(path.stem)
+            models.setdefault(path.stem if shard is None else f"{shard[1]}-of-{shard[3]}", path)
     return list(models.values())
 
 
 def parts_of(path: Path) -> list[Path]:
-    """All parts of a file by their names, in order; itself where it is not split.
+    """Return the paths of all shards of a file in order; of a file that is not split, its own path.
 
     Raises:
-        ValueError: parts are missing.
+        ValueError: shards are missing.
     """
-    found = _PART.fullmatch(path.stem)
-    if found is None:
+    match = _SHARD.fullmatch(path.stem)
+    if match is None:
         return [path]
-    name, _, count = found.groups()
+    name, _, count = match.groups()
     paths = [path.with_name(f"{name}-{number:05}-of-{count}{path.suffix}") for number in range(1, int(count) + 1)]
-    missing = [part.name for part in paths if not part.is_file()]
+    missing = [shard.name for shard in paths if not shard.is_file()]
     if missing or not paths:
-        raise ValueError(f"{path} is one of {int(count)} parts; beside it {', '.join(missing)} must lie.")
+        raise ValueError(f"{path} is one of {int(count)} parts; {', '.join(missing)} must be in the same folder.")
     return paths
 
 
-def _read(path: Path) -> tuple[dict[str, Value], dict[str, GgufTensor]]:
-    """Metadata and tensors of one part."""
+def _read_shard(path: Path) -> tuple[dict[str, Value], dict[str, GgufTensor]]:
+    """Read the metadata and the tensor locations of one shard."""
     size = path.stat().st_size
     with path.open("rb") as file:
         try:
             return _read_header(_HeaderReader(file, size), path, size)
         except (_MalformedError, UnicodeDecodeError, MemoryError, OverflowError) as error:
-            raise ValueError(f"{path} is cut or damaged ({str(error) or 'it ends too soon'}); {_AGAIN}.") from error
+            reason = str(error) or "it ends too early"
+            raise ValueError(f"{path} is truncated or corrupted ({reason}); {_REMEDY}.") from error
 
 
 def _read_header(data: "_HeaderReader", path: Path, size: int) -> tuple[dict[str, Value], dict[str, GgufTensor]]:
-    from gguf import GGML_QUANT_SIZES
-
     if data.take(4) != _MAGIC:
         raise ValueError(f"{path} is no GGUF file: it does not begin with GGUF.")
     version = data.number(_U32)
     if version not in _VERSIONS:
         raise ValueError(f"{path} has version {version} of the format; versions 2 and 3, little-endian, are read.")
     num_tensors, num_values = data.number(_U64), data.number(_U64)
-    metadata = dict(_each_once(((data.text(), data.value()) for _ in range(num_values)), path))
-    places = dict(_each_once(((data.text(), data.place()) for _ in range(num_tensors)), path))
+    metadata = _unique_names(((data.text(), data.value()) for _ in range(num_values)), path)
+    locations = _unique_names(((data.text(), data.location()) for _ in range(num_tensors)), path)
     check_gguf_metadata(metadata, path)
     alignment = metadata.get("general.alignment", 32)
     start = -(-data.position // alignment) * alignment
-    known = {kind.value: (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}
-    tensors = {}
-    for name, (shape, number, offset) in places.items():
-        if number not in known:
-            raise ValueError(f"{path}: {name} is stored as ggml type {number}, which the package gguf does not know.")
-        kind, numbers, num_bytes = known[number]
-        if not shape or 0 in shape or shape[-1] % numbers:
-            raise ValueError(f"{path}: {name} of shape {shape} cannot be stored as {kind}; {_AGAIN}.")
-        tensor = GgufTensor(name, kind, shape, path, start + offset, prod(shape) // numbers * num_bytes)
-        if tensor.offset + tensor.num_bytes > size:
-            raise ValueError(f"{path} ends before or within {name}: it was cut; {_AGAIN}.")
-        tensors[name] = tensor
-    in_order = sorted(tensors.values(), key=lambda tensor: tensor.offset)
-    for before, after in pairwise(in_order):
-        if before.offset + before.num_bytes > after.offset:
-            raise ValueError(f"{path}: {before.name} and {after.name} overlap; {_AGAIN}.")
+    tensors = {name: _tensor(name, *location, start, path, size) for name, location in locations.items()}
+    for tensor, following in pairwise(sorted(tensors.values(), key=lambda tensor: tensor.offset)):
+        if tensor.offset + tensor.num_bytes > following.offset:
+            raise ValueError(f"{path}: {tensor.name} and {following.name} overlap; {_REMEDY}.")
     return metadata, tensors
 
 
-def _each_once(found: Iterator[tuple[str, object]], path: Path) -> Iterator[tuple[str, object]]:
-    seen = set()
-    for name, value in found:
-        if name in seen:
-            raise ValueError(f"{path} names {name} twice; {_AGAIN}.")
-        seen.add(name)
-        yield name, value
+def _tensor(
+    name: str, shape: tuple[int, ...], type_number: int, offset: int, start: int, path: Path, size: int
+) -> GgufTensor:
+    """Return a tensor after checks of its type, shape and location.
+
+    Args:
+        type_number: ggml's number of its type.
+        offset: bytes from `start`, where the tensors of the file begin.
+        size: bytes of the file.
+    """
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    try:
+        kind = GGMLQuantizationType(type_number)
+    except ValueError:
+        raise ValueError(f"{path}: {name} is stored as the unknown ggml type {type_number}.") from None
+    block_length, block_bytes = GGML_QUANT_SIZES[kind]
+    if not shape or 0 in shape or shape[-1] % block_length:
+        raise ValueError(f"{path}: {name} of shape {shape} cannot be stored as {kind.name}; {_REMEDY}.")
+    num_bytes = prod(shape) // block_length * block_bytes
+    if start + offset + num_bytes > size:
+        raise ValueError(f"{path} ends before or within {name}: it is truncated; {_REMEDY}.")
+    return GgufTensor(name, kind.name, shape, path, start + offset, num_bytes)
+
+
+def _unique_names(items: Iterator[tuple[str, object]], path: Path) -> dict:
+    """Return the items as a dictionary; raise ValueError if a name occurs twice."""
+    values = {}
+    for name, value in items:
+        if name in values:
+            raise ValueError(f"{path} names {name} twice; {_REMEDY}.")
+        values[name] = value
+    return values
 
 
 class _MalformedError(Exception):
@@ -213,12 +227,12 @@ class _MalformedError(Exception):
 class _HeaderReader:
     """Reads the values of a header in order; raises `_MalformedError` if the file ends too early."""
 
-    def __init__(self, file: BinaryIO, size: int):
-        self._file, self._left, self.position = file, size, 0
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._num_left, self.position = file, size, 0
 
     def take(self, count: int) -> bytes:
-        self._left -= count
-        if self._left < 0:
+        self._num_left -= count
+        if self._num_left < 0:
             raise _MalformedError(f"it ends before the {count:,} bytes announced at position {self.position:,}")
         self.position += count
         return self._file.read(count)
@@ -246,7 +260,7 @@ class _HeaderReader:
             raise _MalformedError(f"a metadata value has the unknown type {kind}")
         return self.number(_VALUES[kind])
 
-    def place(self) -> tuple[tuple[int, ...], int, int]:
-        """A tensor's shape, type and offset."""
+    def location(self) -> tuple[tuple[int, ...], int, int]:
+        """Read the shape, the type and the offset of a tensor."""
         shape = tuple(self.number(_U64) for _ in range(self.number(_U32)))[::-1]
         return shape, self.number(_U32), self.number(_U64)

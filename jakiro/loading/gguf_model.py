@@ -1,7 +1,7 @@
-"""What a GGUF file says of a model, in transformers' terms: its config, and which tensor is which of its weights.
+"""A GGUF model in transformers' terms: its config, and the tensor of each of transformers' weights.
 
-Nothing in a file goes unread: each key of its architecture and each tensor is in a table here, or the file is refused
-with its name. llama.cpp's loaders say what a key means and what stands where it is absent.
+Every metadata key of the architecture and every tensor must be in a table of this module; otherwise the file is
+rejected with its name. The meaning of a key and its default follow llama.cpp's loaders.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from jakiro import progress
 from jakiro.loading.gguf_file import GgufFile, GgufTensor, Value, open_gguf
 from jakiro.loading.incompatibilities import first_of, one_sentence
 
+_EPSILON = "attention.layer_norm_rms_epsilon"
 _SIZES = {
     "context_length": "max_position_embeddings",
     "block_count": "num_hidden_layers",
@@ -22,13 +23,13 @@ _SIZES = {
     "feed_forward_length": "intermediate_size",
     "attention.head_count": "num_attention_heads",
 }
-# Keys that change nothing with these values, and are refused with others
+# Keys that have no effect with these values, and are rejected with others
 _NEUTRAL = {
     "attention.causal": True, "attention.clamp_kqv": 0.0, "attention.max_alibi_bias": 0.0, "expert_count": 0,
     "expert_used_count": 0, "pooling_type": 0, "use_parallel_residual": False, "rope.scaling.yarn_ext_factor": 1.0,
     "rope.scaling.yarn_attn_factor": 1.0, "rope.scaling.yarn_log_multiplier": 0.0,
 }  # fmt: skip
-# How a file came about, and not what it computes
+# Keys about the origin of a file
 _ABOUT = {"rope.scaling.finetuned", "tensor_data_layout"}
 _ROPE = {
     "rope.dimension_count", "rope.freq_base", "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor",
@@ -44,36 +45,36 @@ _SAMPLING = {
 }  # fmt: skip
 _SAMPLING_NEUTRAL = {"penalty_last_n": -1, "mirostat": 0, "xtc_probability": 0.0}
 
-# Settings that ask for biases, and how the names of those in a file begin
+# Settings for biases, and the prefix of the biases' names
 _BIASES = {"attention_bias": "blk.0.attn_", "mlp_bias": "blk.0.ffn_"}
 _ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 
 @dataclass(frozen=True, slots=True)
 class _Architecture:
-    """One of GGUF's architectures.
+    """A supported architecture of GGUF.
 
     Attributes:
-        model_type: transformers' name for it.
-        keys: beyond those that all have, transformers' names for them.
-        optional: of `_BIASES`, settings for biases that a file may have.
-        pairs: queries and keys lie as pairs for the rotary embedding, where transformers has halves of a head.
-        one_more: norms are stored with one added.
-        window_every: every n-th layer attends to the whole text, the others to a window; 0 without windows.
-        partial: the rotary embedding may be for a part of a head.
+        model_type: transformers' name.
+        keys: additional keys, with transformers' names.
+        optional: settings in `_BIASES` that a file may have.
+        has_pairs: rows of queries and keys are stored in pairs for the rotary embedding; transformers has halves.
+        adds_one: norms are stored with 1 added.
+        window_every: every n-th layer has full attention, the others have a window; 0 without windows.
+        partial: the rotary embedding may cover a part of a head.
     """
 
     model_type: str
     keys: Mapping[str, str] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
-    pairs: bool = False
-    one_more: bool = False
+    has_pairs: bool = False
+    adds_one: bool = False
     window_every: int = 0
     partial: bool = False
 
 
-# By the file's names, transformers' name and the shape
-_Meant = dict[str, tuple[str, tuple[int, ...]]]
+# By tensor name: the name in transformers and the shape
+_ExpectedTensors = dict[str, tuple[str, tuple[int, ...]]]
 _CAPS = {"final_logit_softcapping": "final_logit_softcapping"}
 _SCALES = {
     "embedding_scale": "embedding_multiplier",
@@ -82,30 +83,30 @@ _SCALES = {
     "logit_scale": "logits_scaling",
 }
 ARCHITECTURES = {
-    "llama": _Architecture("llama", optional=("attention_bias", "mlp_bias"), pairs=True),
+    "llama": _Architecture("llama", optional=("attention_bias", "mlp_bias"), has_pairs=True),
     "qwen2": _Architecture("qwen2"),
     "qwen3": _Architecture("qwen3", optional=("attention_bias",)),
     "phi3": _Architecture("phi3", keys={"attention.sliding_window": "sliding_window"}, partial=True),
-    "granite": _Architecture("granite", keys=_SCALES, optional=("attention_bias", "mlp_bias"), pairs=True),
-    "gemma": _Architecture("gemma", one_more=True),
+    "granite": _Architecture("granite", keys=_SCALES, optional=("attention_bias", "mlp_bias"), has_pairs=True),
+    "gemma": _Architecture("gemma", adds_one=True),
     "gemma2": _Architecture(
-        "gemma2", keys=_CAPS | {"attn_logit_softcapping": "attn_logit_softcapping"}, one_more=True,
+        "gemma2", keys=_CAPS | {"attn_logit_softcapping": "attn_logit_softcapping"}, adds_one=True,
         window_every=2,
     ),
-    "gemma3": _Architecture("gemma3_text", keys=_CAPS, one_more=True, window_every=6),
+    "gemma3": _Architecture("gemma3_text", keys=_CAPS, adds_one=True, window_every=6),
 }  # fmt: skip
 _WINDOWS = {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa"}
-# Of these the largest model scales queries by its width over its heads, the others by the size of a head
+# Number of layers of the largest models: they scale queries by width / heads, the others by the size of a head
 _WIDE_QUERIES = {"gemma2": 46, "gemma3": 62}
 
 
 @dataclass(frozen=True, slots=True)
 class GgufWeight:
-    """One of transformers' weights in a file.
+    """One of transformers' weights, stored in a file.
 
     Attributes:
-        order: its row i is the file's row `order[i]`; None where the order is the same.
-        offset: to add to the file's numbers.
+        order: row i of the weight is row `order[i]` of the tensor; None for the same order.
+        offset: added to the tensor's numbers.
     """
 
     tensor: GgufTensor
@@ -113,7 +114,7 @@ class GgufWeight:
     offset: float = 0.0
 
     def numbers(self) -> np.ndarray:
-        """float32, in transformers' order; errors are `GgufTensor.numbers`'."""
+        """Return the weight in float32, in transformers' order; raises the errors of `GgufTensor.numbers`."""
         values = self.tensor.numbers()
         if not np.isfinite(values).all():
             raise ValueError(
@@ -126,11 +127,11 @@ class GgufWeight:
 
 @dataclass(frozen=True, slots=True)
 class GgufModel:
-    """A model file whose keys and tensors are all accounted for.
+    """A model file without unknown keys or tensors.
 
     Attributes:
-        config: what transformers' config of its `model_type` takes.
-        weights: by transformers' names; `lm_head.weight` is absent where it is the embedding.
+        config: arguments of transformers' config of its `model_type`.
+        weights: by transformers' names; no `lm_head.weight` if it is tied to the embedding.
     """
 
     file: GgufFile
@@ -139,79 +140,79 @@ class GgufModel:
 
 
 def read_gguf_model(path: Path) -> GgufModel:
-    """A GGUF file of a language model, of which weights are read when they are asked for.
+    """Read the config of a language model in a GGUF file; its weights are read on request.
 
     Raises:
-        ValueError: the file is damaged, incomplete or of an architecture that is not read here; it has a key that
-            changes the model and is not known here; or a tensor is missing, unexpected or of another shape.
-        OSError: it cannot be read.
+        ValueError: the file is corrupted or incomplete, its architecture or a key is not supported, or a tensor is
+            missing, unexpected or of another shape.
+        OSError: the file cannot be read.
     """
     file = open_gguf(path)
     kind = ARCHITECTURES.get(file.architecture)
     if kind is None:
-        raise _refusal(file, f"its architecture {file.architecture} is not among {', '.join(ARCHITECTURES)}")
+        raise _error(file, f"its architecture {file.architecture} is not among {', '.join(ARCHITECTURES)}")
     if file.metadata.get("general.type", "model") != "model":
-        raise _refusal(file, f"it holds no model but: {file.metadata['general.type']}")
+        raise _error(file, f"its type is {file.metadata['general.type']}, not model")
     keys = _keys(file, kind)
     config = _config(file, kind, keys)
     return GgufModel(file, config, _weights(file, kind, config))
 
 
-def stock_model(read: GgufModel, dtype):
-    """transformers' model with a file's weights, rounded to a torch dtype.
+def stock_model(gguf_model: GgufModel, dtype):
+    """Return transformers' model with the weights of a file, rounded to a torch dtype.
 
     Raises:
-        ValueError: transformers refuses the config, the file was cut meanwhile, or has blocks that cannot be read.
+        ValueError: transformers rejects the config, the file was truncated, or blocks are of an unsupported type.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    with one_sentence("target model", str(read.file.path), "GGUF file"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**read.config), dtype=dtype).eval()
+    with one_sentence("target model", str(gguf_model.file.path), "GGUF file"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**gguf_model.config), dtype=dtype).eval()
     weights = model.state_dict()
-    tied = {"lm_head.weight"} if read.config["tie_word_embeddings"] else set()
-    assert weights.keys() - tied == read.weights.keys(), "a table here differs from transformers' names"
-    for number, (name, weight) in enumerate(read.weights.items()):
-        # The page cancels a conversion by raising from its listener
-        progress.tell(progress.CONVERT, number / len(read.weights))
+    tied = {"lm_head.weight"} if gguf_model.config["tie_word_embeddings"] else set()
+    assert weights.keys() - tied == gguf_model.weights.keys(), "a table here differs from transformers' names"
+    for number, (name, weight) in enumerate(gguf_model.weights.items()):
+        # The page's listener cancels a conversion by raising an exception
+        progress.tell(progress.CONVERT, number / len(gguf_model.weights))
         weights[name].copy_(torch.from_numpy(weight.numbers()))
     return model
 
 
 def stop_ids(metadata: Mapping[str, Value]) -> list[int]:
-    """The ids that end an answer: end of sequence, of a turn, of a message."""
-    found = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom"))
-    return list(dict.fromkeys(token for token in found if token is not None))
+    """Return the ids that end an answer: end of sequence, of a turn, of a message."""
+    token_ids = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom"))
+    return list(dict.fromkeys(token_id for token_id in token_ids if token_id is not None))
 
 
-def _refusal(file: GgufFile, why: str) -> ValueError:
-    return ValueError(f"{file.path} cannot be read: {why}.")
+def _error(file: GgufFile, reason: str) -> ValueError:
+    return ValueError(f"{file.path} cannot be read: {reason}.")
 
 
 def _keys(file: GgufFile, kind: _Architecture) -> dict[str, Value]:
-    """The keys of a file's architecture without their prefix; a list of equal values for each layer is one value."""
+    """Return the keys of the architecture without prefix; a list of equal values for all layers becomes one value."""
     prefix = f"{file.architecture}."
     keys = {key.removeprefix(prefix): value for key, value in file.metadata.items() if key.startswith(prefix)}
-    known = {*_SIZES, *_NEUTRAL, *_ABOUT, *_ROPE, *_HEADS, *kind.keys, "attention.layer_norm_rms_epsilon"}
-    known |= _WINDOWS if kind.window_every else set()
-    unknown = [f"{prefix}{key}" for key in sorted(keys.keys() - known)]
+    supported = {*_SIZES, *_NEUTRAL, *_ABOUT, *_ROPE, *_HEADS, *kind.keys, _EPSILON}
+    supported |= _WINDOWS if kind.window_every else set()
+    unknown = [f"{prefix}{key}" for key in sorted(keys.keys() - supported)]
     if unknown:
-        raise _refusal(file, f"what {first_of(unknown)} would change is not known here")
-    missing = [f"{prefix}{key}" for key in (*_SIZES, "attention.layer_norm_rms_epsilon") if key not in keys]
+        raise _error(file, f"it has unsupported metadata keys, {first_of(unknown)}")
+    missing = [f"{prefix}{key}" for key in (*_SIZES, _EPSILON) if key not in keys]
     if missing:
-        raise _refusal(file, f"it lacks {first_of(missing)}")
+        raise _error(file, f"it has no {first_of(missing)}")
     num_layers = keys["block_count"]
     for key, value in keys.items():
         if isinstance(value, list):
             if len(value) != num_layers:
-                raise _refusal(file, f"{prefix}{key} has {len(value)} values for {num_layers:,} layers")
+                raise _error(file, f"{prefix}{key} has {len(value)} values for {num_layers:,} layers")
             if key == "attention.sliding_window_pattern":
                 continue
             if len(set(value)) != 1:
-                raise _refusal(file, f"{prefix}{key} differs between layers")
+                raise _error(file, f"{prefix}{key} differs between layers")
             keys[key] = value[0]
         if key in _NEUTRAL and keys[key] != _NEUTRAL[key]:
-            raise _refusal(file, f"{prefix}{key} is {value}, and only {_NEUTRAL[key]} is supported")
+            raise _error(file, f"{prefix}{key} is {value}, and only {_NEUTRAL[key]} is supported")
     _check_counts(file, keys)
     return keys
 
@@ -226,11 +227,11 @@ def _check_counts(file: GgufFile, keys: Mapping[str, Value]) -> None:
     limits = dict.fromkeys((*_SIZES, *_HEADS, "rope.dimension_count"), widest) | {"block_count": len(file.tensors)}
     for key, limit in limits.items():
         if key != "context_length" and keys.get(key, 0) > limit:
-            raise _refusal(file, f"{file.architecture}.{key} is {keys[key]:,}, and its tensors allow at most {limit:,}")
+            raise _error(file, f"{file.architecture}.{key} is {keys[key]:,}, and its tensors allow at most {limit:,}")
 
 
 def recommended_sampling(metadata: Mapping[str, Value]) -> tuple[dict[str, float], list[str]]:
-    """Return the sampling settings of a GGUF file by the names of `SamplingParams`, and those that are not applied.
+    """Return the sampling settings of a GGUF file by the names of `SamplingParams`, and the keys that are not applied.
 
     llama.cpp applies `penalty_repeat` to the last `penalty_last_n` tokens, Jakiro to all tokens; 0 switches it off.
     """
@@ -251,35 +252,35 @@ def recommended_sampling(metadata: Mapping[str, Value]) -> tuple[dict[str, float
 def _config(file: GgufFile, kind: _Architecture, keys: Mapping[str, Value]) -> dict[str, object]:
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
-        raise _refusal(file, "it lacks token_embd.weight")
+        raise _error(file, "it has no matrix token_embd.weight")
     config = {name: keys[key] for key, name in _SIZES.items()} | {
         name: keys[key] for key, name in kind.keys.items() if key in keys
     }
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     head_dim = keys.get("attention.key_length", hidden // heads)
+    vocab_size = embedding.shape[0]
     config |= {
         "num_key_value_heads": keys.get("attention.head_count_kv", heads),
         "head_dim": head_dim,
-        "rms_norm_eps": keys["attention.layer_norm_rms_epsilon"],
-        "vocab_size": embedding.shape[0],
+        "rms_norm_eps": keys[_EPSILON],
+        "vocab_size": vocab_size,
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "rope_parameters": _rope(file, kind, keys, head_dim),
     }
-    tokens = file.metadata.get("tokenizer.ggml.tokens", ())
-    for what, value, meant in (
+    for name, value, expected in (
         ("attention.value_length", keys.get("attention.value_length", head_dim), head_dim),
-        ("vocab_size", keys.get("vocab_size", embedding.shape[0]), embedding.shape[0]),
-        ("the number of tokens", len(tokens) or embedding.shape[0], embedding.shape[0]),
+        ("vocab_size", keys.get("vocab_size", vocab_size), vocab_size),
+        ("the number of tokens", len(file.metadata.get("tokenizer.ggml.tokens", ())) or vocab_size, vocab_size),
     ):
-        if value != meant:
-            raise _refusal(file, f"{what} is {value:,}, where the rest of it means {meant:,}")
+        if value != expected:
+            raise _error(file, f"{name} is {value:,}, but its tensors and other sizes imply {expected:,}")
     if heads % config["num_key_value_heads"] or head_dim % 2:
-        raise _refusal(file, f"{heads} heads of {head_dim} cannot share {config['num_key_value_heads']} keys")
+        raise _error(file, f"{heads} heads of {head_dim} cannot share {config['num_key_value_heads']} keys")
     if config["rope_parameters"]["rope_type"] == "longrope":
-        # transformers looks for it here, too
+        # transformers reads this field, too
         config["original_max_position_embeddings"] = config["rope_parameters"]["original_max_position_embeddings"]
-    for name in kind.optional:
-        config[name] = any(each.startswith(_BIASES[name]) and each.endswith(".bias") for each in file.tensors)
+    for setting in kind.optional:
+        config[setting] = any(name.startswith(_BIASES[setting]) and name.endswith(".bias") for name in file.tensors)
     if config.get("sliding_window") == 0:
         config["sliding_window"] = None
     if kind.window_every:
@@ -293,24 +294,24 @@ def _config(file: GgufFile, kind: _Architecture, keys: Mapping[str, Value]) -> d
 
 
 def _rope(file: GgufFile, kind: _Architecture, keys: Mapping[str, Value], head_dim: int) -> dict[str, object]:
-    """transformers' `rope_parameters`."""
+    """Return transformers' `rope_parameters`."""
     rotated = keys.get("rope.dimension_count", head_dim)
     rope: dict[str, object] = {"rope_type": "default", "rope_theta": keys.get("rope.freq_base", 10000.0)}
     if rotated != head_dim:
         if not kind.partial or rotated > head_dim:
-            raise _refusal(file, f"its rotary embedding turns {rotated} of a head's {head_dim} numbers")
+            raise _error(file, f"its rotary embedding covers {rotated} of a head's {head_dim} numbers")
         rope["partial_rotary_factor"] = rotated / head_dim
     factor = keys.get("rope.scaling.factor", keys.get("rope.scale_linear", 0.0)) or 1.0
     scaling, attention = keys.get("rope.scaling.type", "linear"), keys.get("rope.scaling.attn_factor", 1.0)
     original = keys.get("rope.scaling.original_context_length", keys["context_length"])
     factors = [name for name in _ROPE_FACTORS if name in file.tensors]
     if factors and (factor != 1.0 or scaling == "yarn"):
-        raise _refusal(file, f"it scales its rotary embedding twice, by {factors[0]} and by {scaling}")
+        raise _error(file, f"it scales its rotary embedding twice, by {factors[0]} and by {scaling}")
     if factors == ["rope_freqs.weight"]:
         return rope | _llama3_rope(file, file.tensors["rope_freqs.weight"].numbers(), rope["rope_theta"], rotated)
     if factors:
         if len(factors) != 2 or "rope_freqs.weight" in factors:
-            raise _refusal(file, f"of its rotary embedding's factors it holds {first_of(factors)} alone")
+            raise _error(file, f"it has only {first_of(factors)} of its rotary factors")
         long, short = (file.tensors[name].numbers().tolist() for name in factors)
         return rope | {
             "rope_type": "longrope", "long_factor": long, "short_factor": short, "attention_factor": attention,
@@ -324,15 +325,15 @@ def _rope(file: GgufFile, kind: _Architecture, keys: Mapping[str, Value], head_d
             "beta_slow": keys.get("rope.scaling.yarn_beta_slow", 1.0),
         }  # fmt: skip
     if scaling not in ("none", "linear") or attention != 1.0:
-        raise _refusal(file, f"its rotary embedding is scaled by {scaling} with factor {attention}, which is not read")
+        raise _error(file, f"its rotary scaling {scaling} with factor {attention} is not supported")
     return rope | ({"rope_type": "linear", "factor": factor} if scaling == "linear" and factor != 1.0 else {})
 
 
 def _llama3_rope(file: GgufFile, factors: np.ndarray, base: float, rotated: int) -> dict[str, object]:
-    """The rule of Llama 3.1 that factors come from: its files hold these factors alone.
+    """Return the parameters of Llama 3.1's rule, of which a file contains only the resulting factors.
 
     Raises:
-        ValueError: they come from no such rule with Llama's own constants.
+        ValueError: the factors do not follow from this rule with Llama's constants.
     """
     if np.all(factors == 1.0):
         return {}
@@ -340,7 +341,7 @@ def _llama3_rope(file: GgufFile, factors: np.ndarray, base: float, rotated: int)
     turns = original / (2 * np.pi) * base ** (-np.arange(0, rotated, 2) / rotated)
     smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
     if factors.shape != turns.shape or not np.allclose(factors, 1 / ((1 - smooth) / largest + smooth), rtol=1e-4):
-        raise _refusal(file, "the factors in rope_freqs.weight follow another rule than Llama 3.1's")
+        raise _error(file, "the factors in rope_freqs.weight follow another rule than Llama 3.1's")
     return {
         "rope_type": "llama3", "factor": largest, "low_freq_factor": low, "high_freq_factor": high,
         "original_max_position_embeddings": original,
@@ -350,63 +351,62 @@ def _llama3_rope(file: GgufFile, factors: np.ndarray, base: float, rotated: int)
 def _windows(
     file: GgufFile, kind: _Architecture, keys: Mapping[str, Value], config: Mapping[str, object]
 ) -> dict[str, object]:
-    """Which layers have a window, and what else differs between a Gemma's layers."""
-    layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
+    """Return the settings of a Gemma's layers, some of which have an attention window."""
+    num_layers, num_heads = config["num_hidden_layers"], config["num_attention_heads"]
     window = keys.get("attention.sliding_window", 4096 if file.architecture == "gemma2" else 0)
     pattern = keys.get("attention.sliding_window_pattern", kind.window_every)
     if isinstance(pattern, list):
-        slides = [bool(each) for each in pattern]
+        has_window = [bool(value) for value in pattern]
     else:
-        slides = [pattern == 0 or index % pattern < pattern - 1 for index in range(layers)]
-    if len(slides) != layers:
-        raise _refusal(file, f"attention.sliding_window_pattern is for {len(slides)} layers of {layers}")
-    kinds = ["sliding_attention" if slide and window else "full_attention" for slide in slides]
-    wide = layers == _WIDE_QUERIES[file.architecture]
-    found = {
-        "layer_types": kinds, "sliding_window": window or None,
-        "query_pre_attn_scalar": config["hidden_size"] // heads if wide else config["head_dim"],
-    }  # fmt: skip
+        has_window = [pattern == 0 or index % pattern < pattern - 1 for index in range(num_layers)]
+    is_wide = num_layers == _WIDE_QUERIES[file.architecture]
+    settings = {
+        "layer_types": ["sliding_attention" if value and window else "full_attention" for value in has_window],
+        "sliding_window": window or None,
+        "query_pre_attn_scalar": config["hidden_size"] // num_heads if is_wide else config["head_dim"],
+    }
     rope = config["rope_parameters"]
     if file.architecture == "gemma3":
         theta = keys.get("rope.freq_base_swa", 10000.0)
-        found["rope_parameters"] = {
+        settings["rope_parameters"] = {
             "full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": theta}
         }  # fmt: skip
     elif keys.get("rope.freq_base_swa", rope["rope_theta"]) != rope["rope_theta"]:
-        raise _refusal(file, "its windows have a rotary embedding of their own")
-    found |= {name: None for name in kind.keys.values() if not config.get(name)}
-    return found
+        raise _error(file, "layers with a window have another rotary embedding, which is not supported")
+    return settings | {name: None for name in kind.keys.values() if not config.get(name)}
 
 
 def _weights(file: GgufFile, kind: _Architecture, config: Mapping[str, object]) -> dict[str, GgufWeight]:
-    """By transformers' names, after everything in the file was accounted for."""
-    outside, layer = _tensors(file, config)
-    meant = dict(outside)
+    """Return the weights by transformers' names, after a check that no tensor is missing or unexpected."""
+    outside, layer = _expected_tensors(file, config)
+    expected = dict(outside)
     for index in range(config["num_hidden_layers"]):
-        meant |= {
-            name.replace(".0.", f".{index}.", 1): (own.replace(".0.", f".{index}.", 1), shape)
-            for name, (own, shape) in layer.items()
+        expected |= {
+            name.replace(".0.", f".{index}.", 1): (weight_name.replace(".0.", f".{index}.", 1), shape)
+            for name, (weight_name, shape) in layer.items()
         }
-    for what, names in (
-        ("lacks", meant.keys() - file.tensors.keys()),
-        ("also holds", file.tensors.keys() - meant.keys() - set(_ROPE_FACTORS)),
+    for problem, names in (
+        ("has no", expected.keys() - file.tensors.keys()),
+        ("has the unexpected tensors", file.tensors.keys() - expected.keys() - set(_ROPE_FACTORS)),
     ):
         if names:
-            raise _refusal(file, f"it {what} {first_of(sorted(names, key=_by_layer))}")
+            raise _error(file, f"it {problem} {first_of(sorted(names, key=_by_layer))}")
     weights, head = {}, config["head_dim"]
-    for name, (own, expected) in meant.items():
+    for name, (weight_name, shape) in expected.items():
         tensor = file.tensors[name]
-        if tensor.shape != expected:
-            raise _refusal(file, f"{name} has shape {tensor.shape}, and its sizes mean {expected}")
+        if tensor.shape != shape:
+            raise _error(file, f"{name} has shape {tensor.shape}, but its sizes imply {shape}")
         part = name.rpartition(".")[0].rpartition(".")[2]
-        order = _halves(expected[0] // head, head) if kind.pairs and part in ("attn_q", "attn_k") else None
-        weights[own] = GgufWeight(tensor, order, -1.0 if kind.one_more and own.endswith("norm.weight") else 0.0)
+        order = _halves(shape[0] // head, head) if kind.has_pairs and part in ("attn_q", "attn_k") else None
+        offset = -1.0 if kind.adds_one and weight_name.endswith("norm.weight") else 0.0
+        weights[weight_name] = GgufWeight(tensor, order, offset)
     return weights
 
 
-def _tensors(file: GgufFile, config: Mapping[str, object]) -> tuple[_Meant, _Meant]:
-    """The tensors that such a file holds outside of its layers and in the first one: what transformers' model has, by
-    the names that the package gguf gives them.
+def _expected_tensors(file: GgufFile, config: Mapping[str, object]) -> tuple[_ExpectedTensors, _ExpectedTensors]:
+    """Return the expected tensors outside of the layers, and in the first layer.
+
+    They are the weights of transformers' model, by the names that the package gguf maps them to.
     """
     import gguf
     import torch
@@ -420,16 +420,16 @@ def _tensors(file: GgufFile, config: Mapping[str, object]) -> tuple[_Meant, _Mea
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config | one_layer))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[file.architecture.upper()], 1)
     outside, layer = {}, {}
-    for own, tensor in model.state_dict().items():
-        part, _, ending = own.rpartition(".")
+    for weight_name, tensor in model.state_dict().items():
+        part, _, suffix = weight_name.rpartition(".")
         if part != "lm_head" or not config["tie_word_embeddings"]:
-            found = layer if ".layers." in own else outside
-            found[f"{names.get_name(part) or 'output'}.{ending}"] = own, tuple(tensor.shape)
+            tensors = layer if ".layers." in weight_name else outside
+            tensors[f"{names.get_name(part) or 'output'}.{suffix}"] = weight_name, tuple(tensor.shape)
     return outside, layer
 
 
 def _halves(heads: int, head_dim: int) -> np.ndarray:
-    """Which row of pairs is each row of halves: a head's even rows first, then its odd ones."""
+    """Return the order that turns rows in pairs into halves: a head's even rows first, then its odd ones."""
     return np.arange(heads * head_dim).reshape(heads, head_dim // 2, 2).swapaxes(1, 2).reshape(-1)
 
 

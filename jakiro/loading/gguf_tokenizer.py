@@ -1,14 +1,15 @@
-"""The tokenizer that a GGUF file's metadata describes, as a transformers tokenizer.
+"""The tokenizer in a GGUF file's metadata as a transformers tokenizer.
 
-A byte-level vocabulary comes with its merges, and with the name of the rule that splits text before it merges
-(`tokenizer.ggml.pre`); one of SentencePiece comes with scores. Rules are those of the models' own tokenizer.json and
-of llama.cpp, whose tokenizer the tests compare with.
+A byte-level vocabulary has merges and the name of a rule that splits text before merging (`tokenizer.ggml.pre`); a
+SentencePiece vocabulary has scores. The rules follow the models' tokenizer.json and llama.cpp; tests compare with the
+latter.
 """
 
 import re
 from collections import Counter
 from collections.abc import Mapping
 
+from jakiro.config import shortened
 from jakiro.loading.gguf_file import Value
 from jakiro.loading.incompatibilities import one_sentence
 from jakiro.text.tokens import PREFIX_BLANK
@@ -37,7 +38,7 @@ _DEEPSEEK_V3 = (r"\p{N}{1,3}", _HAN, rf"{_ANY_MARK}| ?[\p{{P}}\p{{S}}]+[\r\n]*|{
 _DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥\u0800-一가-\ud7ff]+", r"\p{N}")
 _SEED_CODER = (rf"{_SHORT}|{_LETTERS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|{_BLANKS}",)
 _VIKING = (r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}")
-# llama.cpp's list of cased letters. Letters that NFC maps to others are escapes: some editors normalise source text
+# llama.cpp's list of cased letters. Letters that NFC changes are escapes, because some editors normalise source text
 _CASED = (
     "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1f7dᾀ-ᾴᾶ-ᾼ"
     "\u1fbeῂ-ῄῆ-ῌῐ-\u1fd3ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ"
@@ -50,7 +51,7 @@ _DEEPSEEK_LLM = (
 _FALCON = (r"[\p{P}\$\+<=>\^~\|`]+", *_GPT2, r"[0-9][0-9][0-9]")
 _DEFAULT = (r"[\p{P}\$\+<=>\^~\|]+", *_GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")
 
-# By the names that a file gives them: what is cut out one after the other, each of the rest of the one before
+# Splitting rules by their names in files: expressions that are applied one after the other
 _SPLITS = {
     "gpt-2": _GPT2, "phi-2": _GPT2, "mpt": _GPT2, "olmo": _GPT2, "jais": _GPT2, "exaone4": _GPT2, "mellum": _GPT2,
     "a.x-4.0": _GPT2, "trillion": _GPT2, "gigachat": _GPT2, "granite-docling": _GPT2,
@@ -67,15 +68,16 @@ _SPLITS = {
     "deepseek-v3": _DEEPSEEK_V3, "hunyuan-dense": _DEEPSEEK_V3, "joyai-llm": _DEEPSEEK_V3,
     "deepseek-coder": _DEEPSEEK_CODER, "falcon": _FALCON, "default": _DEFAULT,
 }  # fmt: skip
-# A piece that is a token is that token, whatever the merges say; and with these a text begins with its first token
+# Rules with which a piece that is a token is not merged from parts; and rules that add the first token by default
 _WHOLE = {
     "llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "tekken", "glm4", "midm-2.0", "lfm2", "falcon-h1",
 }  # fmt: skip
 _BEGIN = _WHOLE - {"glm4"}
-# Models whose tokenizers apply Unicode normalisation form C: Qwen's, Cohere's, and GPT-NeoX's of OLMo and MPT.
+# Models with tokenizers that apply Unicode normalisation form C: Qwen's, Cohere's, and GPT-NeoX's of OLMo and MPT.
 # llama.cpp does not normalise
 _NFC = {"qwen2", "qwen35", "deepseek-r1-qwen", "command-r", "olmo", "mpt"}
 
+_PREFIX = "tokenizer.ggml."
 _BLANK = "▁"
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 _NAMES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
@@ -83,7 +85,7 @@ _READ = {
     "model", "pre", "tokens", "token_type", "scores", "merges", "add_bos_token", "add_eos_token", "add_space_prefix",
     *(f"{name}_token_id" for name in (*_NAMES.values(), "eot", "eom")),
 }  # fmt: skip
-# Of tokens for other uses of a model
+# Keys of tokens for other uses of a model
 _UNUSED = {
     "token_type_count",
     *(f"{name}_token_id" for name in ("seperator", "cls", "mask", "prefix", "suffix", "middle")),
@@ -92,92 +94,111 @@ _UNUSED |= {f"fim_{name}_token_id" for name in ("pre", "suf", "mid", "pad", "rep
 _NEUTRAL = {"remove_extra_whitespaces": False, "add_sep_token": False}
 
 
+class _UnsupportedError(Exception):
+    """A tokenizer that is not supported; the message continues "its tokenizer"."""
+
+
 def tokenizer_of(metadata: Mapping[str, Value], path) -> object:
-    """A transformers tokenizer, with the file's chat template.
+    """Return a transformers tokenizer with the file's chat template.
 
     Raises:
-        ValueError: it is of a kind, or splits text by a rule, that is not known here, or lacks a part.
+        ValueError: the kind or the splitting rule of the tokenizer is not supported, or a part is missing.
     """
+    keys = {key.removeprefix(_PREFIX): value for key, value in metadata.items() if key.startswith(_PREFIX)}
+    try:
+        return _make_tokenizer(keys, str(path), metadata.get("tokenizer.chat_template"))
+    except _UnsupportedError as error:
+        raise ValueError(f"{path} cannot be read: its tokenizer {error}.") from None
+
+
+def _make_tokenizer(keys: dict[str, Value], path: str, chat_template: str | None) -> object:
     from transformers import PreTrainedTokenizerFast
 
-    prefix = "tokenizer.ggml."
-    keys = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
-
-    def refusal(why: str) -> ValueError:
-        return ValueError(f"{path} cannot be read: its tokenizer {why}.")
-
-    # A normaliser that is switched off changes nothing
-    keys = {key: value for key, value in keys.items() if not (key.startswith("normalizer.") and value is False)}
-    unknown = sorted(keys.keys() - _READ - _UNUSED - _NEUTRAL.keys())
-    if unknown:
-        raise refusal(f"has {prefix}{unknown[0]}, and what that would change is not known here")
-    for key, value in _NEUTRAL.items():
-        if keys.get(key, value) != value:
-            raise refusal(f"has {prefix}{key} {keys[key]}, which is not done here")
-    kind, tokens = keys.get("model"), keys.get("tokens")
-    needed = {"gpt2": "merges", "llama": "scores"}.get(kind)
-    if needed is None:
-        raise refusal(f"is of kind {kind}, and gpt2 and llama are read")
-    for name in ("tokens", needed):
-        if not isinstance(keys.get(name), list) or not keys[name]:
-            raise refusal(f"lacks {prefix}{name}")
-    types = keys.get("token_type", [_NORMAL] * len(tokens))
-    for name, values in (("types", types), ("scores", keys.get("scores", tokens))):
-        if len(values) != len(tokens):
-            raise refusal(f"has {len(tokens):,} tokens and {len(values):,} {name}")
-    # As llama.cpp: a vocabulary may be padded with empty tokens
-    tokens = [token or f"[EMPTY_{index}]" for index, token in enumerate(tokens)]
-    if kind == "llama":
-        tokens = _mark_blanks(tokens, types)
-    keys["tokens"] = tokens
-    if len(set(tokens)) != len(tokens):
-        twice = next(token for token, count in Counter(tokens).items() if count > 1)
-        first = tokens.index(twice)
-        raise refusal(f"has the token {twice!r} twice, as ids {first:,} and {tokens.index(twice, first + 1):,}")
-    split = keys.get("pre")
-    if kind == "gpt2" and split not in _SPLITS:
-        missing = f"splits text by a rule named {split}, which is not known here"
-        raise refusal(missing if split else f"lacks {prefix}pre, the rule that splits text; convert the model again")
-    ids = {name: keys.get(f"{key}_token_id") for name, key in _NAMES.items()}
-    if kind == "llama":
-        ids |= {name: default for name, default in (("bos", 1), ("eos", 2), ("unk", 0)) if ids[name] is None}
-    for name, token_id in ids.items():
-        if token_id is not None and token_id >= len(tokens):
-            raise refusal(f"has {name} {token_id:,} and {len(tokens):,} tokens")
+    _check_keys(keys)
+    is_sentence_piece, split = keys["model"] == "llama", keys.get("pre")
+    types = keys.setdefault("token_type", [_NORMAL] * len(keys["tokens"]))
+    keys["tokens"] = tokens = _checked_tokens(keys)
+    ids = _special_ids(keys)
     special = {f"{name}_token": tokens[token_id] for name, token_id in ids.items() if token_id is not None}
-    build = _byte_level if kind == "gpt2" else _sentence_piece
-    with one_sentence("target model", str(path), "tokenizer"):
-        backend = build(keys, special)
-    ends = [keys.get(f"{name}_token_id") for name in ("eot", "eom")]
-    named = {*special.values(), *(tokens[token_id] for token_id in ends if token_id is not None)}
-    _add_whole_tokens(backend, tokens, types, named, normalized=kind == "llama")
-    first = ids["bos"] if keys.get("add_bos_token", kind == "llama" or split in _BEGIN) else None
-    last = ids["eos"] if keys.get("add_eos_token", False) else None
-    _add_ends(backend, tokens, first, last)
+    with one_sentence("target model", path, "tokenizer"):
+        backend = _sentence_piece(keys, special["unk_token"]) if is_sentence_piece else _byte_level(keys)
+    end_ids = [keys.get(f"{name}_token_id") for name in ("eot", "eom")]
+    named = {*special.values(), *(tokens[token_id] for token_id in end_ids if token_id is not None)}
+    _add_whole_tokens(backend, tokens, types, named, normalized=is_sentence_piece)
+    first_id = ids["bos"] if keys.get("add_bos_token", is_sentence_piece or split in _BEGIN) else None
+    last_id = ids["eos"] if keys.get("add_eos_token", False) else None
+    _add_ends(backend, tokens, first_id, last_id)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, clean_up_tokenization_spaces=False, **special)
-    tokenizer.chat_template = metadata.get("tokenizer.chat_template")
+    tokenizer.chat_template = chat_template
     return tokenizer
+
+
+def _check_keys(keys: Mapping[str, Value]) -> None:
+    """Check that all keys are supported and that none is missing."""
+    for key, value in keys.items():
+        # A normaliser that is switched off has no effect
+        is_off = key.startswith("normalizer.") and value is False
+        if not is_off and key not in _READ | _UNUSED and value != _NEUTRAL.get(key):
+            raise _UnsupportedError(f"has the unsupported key {_PREFIX}{key} {shortened(value)}")
+    kind = keys.get("model")
+    if kind not in ("gpt2", "llama"):
+        raise _UnsupportedError(f"is of the unsupported kind {kind}; gpt2 and llama are supported")
+    for name in ("tokens", "merges" if kind == "gpt2" else "scores"):
+        if not isinstance(keys.get(name), list) or not keys[name]:
+            raise _UnsupportedError(f"has no {_PREFIX}{name}")
+    if kind == "gpt2" and not keys.get("pre"):
+        raise _UnsupportedError(f"has no {_PREFIX}pre, the rule that splits text; convert the model again")
+    if kind == "gpt2" and keys["pre"] not in _SPLITS:
+        raise _UnsupportedError(f"splits text by the unsupported rule {keys['pre']}")
+
+
+def _checked_tokens(keys: Mapping[str, Value]) -> list[str]:
+    """Return the tokens after a check that they are unique, with names for empty ones."""
+    tokens = keys["tokens"]
+    for name, values in (("types", keys["token_type"]), ("scores", keys.get("scores", tokens))):
+        if len(values) != len(tokens):
+            raise _UnsupportedError(f"has {len(tokens):,} tokens and {len(values):,} {name}")
+    # As in llama.cpp, a vocabulary may be padded with empty tokens
+    tokens = [token or f"[EMPTY_{index}]" for index, token in enumerate(tokens)]
+    if keys["model"] == "llama":
+        tokens = _mark_blanks(tokens, keys["token_type"])
+    if len(set(tokens)) != len(tokens):
+        repeated = next(token for token, count in Counter(tokens).items() if count > 1)
+        first_id = tokens.index(repeated)
+        second_id = tokens.index(repeated, first_id + 1)
+        raise _UnsupportedError(f"has the token {repeated!r} twice, as ids {first_id:,} and {second_id:,}")
+    return tokens
+
+
+def _special_ids(keys: Mapping[str, Value]) -> dict[str, int | None]:
+    """Return the ids of the named special tokens by transformers' names."""
+    defaults = {"bos": 1, "eos": 2, "unk": 0} if keys["model"] == "llama" else {}
+    ids = {name: keys.get(f"{key}_token_id", defaults.get(name)) for name, key in _NAMES.items()}
+    for name, token_id in ids.items():
+        if token_id is not None and token_id >= len(keys["tokens"]):
+            raise _UnsupportedError(f"has {name} {token_id:,} and {len(keys['tokens']):,} tokens")
+    return ids
 
 
 def _mark_blanks(tokens: list[str], types: list[int]) -> list[str]:
     """Return the tokens with blanks in user-defined ones as `▁`, as SentencePiece has them; converters undo this."""
-    known = set(tokens)
-    marked = [
-        token.replace(" ", _BLANK) if kind == _USER_DEFINED else token
-        for token, kind in zip(tokens, types, strict=True)
-    ]
-    return [new if new not in known else old for new, old in zip(marked, tokens, strict=True)]
+    vocabulary, marked = set(tokens), []
+    for token, kind in zip(tokens, types, strict=True):
+        name = token.replace(" ", _BLANK) if kind == _USER_DEFINED else token
+        marked.append(token if name in vocabulary else name)
+    return marked
 
 
-def _byte_level(keys: Mapping[str, Value], special: Mapping[str, str]):
+def _byte_level(keys: Mapping[str, Value]):
+    """Return the backend of a vocabulary with merges."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     split = keys["pre"]
     vocabulary = {token: index for index, token in enumerate(keys["tokens"])}
-    # The second part begins after the first blank that is not the first letter. A merge that is listed twice keeps its
+    # The second part starts after the first blank that is not the first letter. A merge that is listed twice keeps its
     # first rank, as in llama.cpp
-    places = [(merge, merge.find(" ", 1)) for merge in dict.fromkeys(keys["merges"])]
-    merges = [(merge[:place], merge[place + 1 :]) for merge, place in places]
+    positions = {merge: merge.find(" ", 1) for merge in keys["merges"]}
+    merges = [(merge[:position], merge[position + 1 :]) for merge, position in positions.items()]
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=split in _WHOLE))
     if split in _NFC:
         backend.normalizer = normalizers.NFC()
@@ -191,8 +212,8 @@ def _byte_level(keys: Mapping[str, Value], special: Mapping[str, str]):
     return backend
 
 
-def _sentence_piece(keys: Mapping[str, Value], special: Mapping[str, str]):
-    """Return the tokenizer of a vocabulary with scores.
+def _sentence_piece(keys: Mapping[str, Value], unknown_token: str):
+    """Return the backend of a vocabulary with scores.
 
     SentencePiece puts one blank before the text, also before a user-defined token, but not after one. The package
     tokenizers normalises the name of such a token as if it were a text; the second step removes the blank from it
@@ -201,15 +222,11 @@ def _sentence_piece(keys: Mapping[str, Value], special: Mapping[str, str]):
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers
 
-    tokens = keys["tokens"]
-    types = keys.get("token_type", [_NORMAL] * len(tokens))
+    tokens, types = keys["tokens"], keys["token_type"]
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    backend = Tokenizer(
-        models.BPE(
-            vocab=vocabulary, merges=_merges(tokens, keys["scores"], types, vocabulary), byte_fallback=True,
-            fuse_unk=True, unk_token=special["unk_token"],
-        )
-    )  # fmt: skip
+    merges = _merges(tokens, keys["scores"], types, vocabulary)
+    model = models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, fuse_unk=True, unk_token=unknown_token)
+    backend = Tokenizer(model)
     steps = [normalizers.Replace(" ", _BLANK)]
     ends = [decoders.Replace(_BLANK, " ")]
     if keys.get("add_space_prefix", True):
@@ -231,22 +248,20 @@ def _merges(
 
     Only normal tokens are merged: typed text must not become a control token.
     """
-    found = []
+    pairs = []
     for token, score, kind in zip(tokens, scores, types, strict=True):
-        if kind != _NORMAL:
-            continue
-        for place in range(1, len(token)):
-            left, right = token[:place], token[place:]
+        for length in range(1, len(token) if kind == _NORMAL else 0):
+            left, right = token[:length], token[length:]
             if left in vocabulary and right in vocabulary:
-                found.append((-score, vocabulary[left], vocabulary[right], left, right))
-    return [(left, right) for *_, left, right in sorted(found)]
+                pairs.append((-score, vocabulary[left], vocabulary[right], left, right))
+    return [(left, right) for *_, left, right in sorted(pairs)]
 
 
 def _add_whole_tokens(backend, tokens: list[str], types: list[int], named: set[str], normalized: bool) -> None:
     """Add the tokens that are never split: control tokens are special, user-defined tokens are not.
 
     Args:
-        named: special tokens whatever their type says.
+        named: tokens that are special in spite of their type.
         normalized: find user-defined tokens in the normalised text, which has `▁` for blanks.
     """
     from tokenizers import AddedToken
@@ -259,13 +274,12 @@ def _add_whole_tokens(backend, tokens: list[str], types: list[int], named: set[s
 
 
 def _add_ends(backend, tokens: list[str], first: int | None, last: int | None) -> None:
-    """What a text that is no conversation begins and ends with."""
+    """Add the first and the last id of a text that is no conversation."""
     from tokenizers import processors
 
-    around = [(tokens[token_id], token_id) for token_id in (first, last) if token_id is not None]
-    if around:
-        begin = [] if first is None else [tokens[first]]
-        end = [] if last is None else [tokens[last]]
+    begin, end = ([] if token_id is None else [tokens[token_id]] for token_id in (first, last))
+    if begin or end:
         single = [*begin, "$A", *end]
         pair = [*single, *(f"{piece}:1" for piece in (*begin, "$B", *end))]
-        backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=around)
+        added = [(tokens[token_id], token_id) for token_id in (first, last) if token_id is not None]
+        backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=added)

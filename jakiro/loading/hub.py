@@ -1,6 +1,6 @@
-"""Names on the Hugging Face Hub, with a revision where one is asked for, and fetching what a draft head needs.
+"""Names on the Hugging Face Hub, optionally with a revision, and downloads of draft heads.
 
-Importing this module loads nothing; huggingface_hub is imported by the functions that need it.
+Importing this module loads nothing; its functions import huggingface_hub.
 """
 
 import functools
@@ -18,27 +18,27 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@\w[\w./-]*)?")
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name has the form owner/model or owner/model@revision."""
+    """Return whether a name has the form owner/model or owner/model@revision."""
     return _HUB_ID.fullmatch(name) is not None
 
 
 def split_revision(name: str) -> tuple[str, str | None]:
-    """Hub id and revision (a branch, a tag or a commit) of owner/model@revision; None where none is named."""
+    """Return the Hub id and the revision (branch, tag or commit) of owner/model@revision; None if there is none."""
     hub_id, _, revision = name.partition("@")
     return (hub_id, revision) if revision and is_hub_id(name) else (name, None)
 
 
 def cached_folder(name: str) -> Path | None:
-    """The folder of a repository whose config.json was fetched before."""
+    """Return the cache folder of a repository if its config.json was downloaded."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     hub_id, revision = split_revision(name)
     try:
-        found = try_to_load_from_cache(hub_id, "config.json", revision=revision)
+        path = try_to_load_from_cache(hub_id, "config.json", revision=revision)
     except HFValidationError:
         return None
-    return Path(found).parent if isinstance(found, str) else None
+    return Path(path).parent if isinstance(path, str) else None
 
 
 def require_hub(name: str) -> None:
@@ -65,63 +65,59 @@ def require_hub(name: str) -> None:
 
 
 @functools.lru_cache(maxsize=4)
-def tensor_kinds(hub_id: str, revision: str) -> dict[str, dict[str, str]]:
-    """The types of the tensors of a repository's safetensors files, by file and name; nothing for other weights.
+def tensor_types(hub_id: str, revision: str) -> dict[str, dict[str, str]]:
+    """Return the type of each tensor by file and name of a repository's safetensors files; empty for other weights.
 
-    Only the files' headers are fetched.
+    Only the headers of the files are downloaded.
     """
     from huggingface_hub import get_safetensors_metadata
     from huggingface_hub.errors import NotASafetensorsRepoError
 
     try:
-        found = get_safetensors_metadata(hub_id, revision=revision).files_metadata
+        files = get_safetensors_metadata(hub_id, revision=revision).files_metadata
     except NotASafetensorsRepoError:
         return {}
-    return {file: {name: one.dtype for name, one in held.tensors.items()} for file, held in found.items()}
+    return {file: {name: info.dtype for name, info in header.tensors.items()} for file, header in files.items()}
 
 
 def fetch_head(name: str) -> Path:
-    """The folder of a draft head: its config.json, and of its weights the first of `WEIGHTS_NAMES` that there are.
+    """Return the folder of a draft head: its config.json and the first existing file of `WEIGHTS_NAMES`.
 
-    What is cached needs no network.
+    A cached head needs no network.
 
     Raises:
-        ValueError: in one sentence, why it cannot be fetched, or that its config names a kind that is not run here.
+        ValueError: the head cannot be downloaded, or its kind is not supported.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    from jakiro.heads.published import refuse_other_kinds
 
     require_hub(name)
     hub_id, revision = split_revision(name)
     with one_sentence("draft head", name, "files"):
         config = Path(hf_hub_download(hub_id, "config.json", revision=revision))
-        # A cache's folders are called by their commits: the weights come from the same one
+        # Cache folders are named after commits: the weights must be of the same commit
         folder, commit = config.parent, config.parent.name
-    _refuse_other_kinds(config)
+    try:
+        values = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError:
+        values = None  # Loading the head reports it
+    if isinstance(values, dict):
+        # Before a gigabyte is downloaded for nothing
+        refuse_other_kinds(values)
     with one_sentence("draft head", name, "files"):
-        # What was fetched of this commit is what there is
-        for weights in [each for each in WEIGHTS_NAMES if (folder / each).is_file()] or WEIGHTS_NAMES:
+        # If this commit has cached weights, no other name needs a request
+        for weights in [file for file in WEIGHTS_NAMES if (folder / file).is_file()] or WEIGHTS_NAMES:
             try:
-                found = Path(hf_hub_download(hub_id, weights, revision=commit))
+                path = Path(hf_hub_download(hub_id, weights, revision=commit))
             except LocalEntryNotFoundError:
                 raise
             except EntryNotFoundError:
                 continue
-            for shard in shards_named_by(found) if weights.endswith(INDEX_ENDING) else ():
+            for shard in shards_named_by(path) if weights.endswith(INDEX_ENDING) else ():
                 hf_hub_download(hub_id, shard, revision=commit)
             return folder
     raise ValueError(
-        f"The draft head {name} holds no weights; expected one of {', '.join(WEIGHTS_NAMES)} beside its config.json."
+        f"The draft head {name} holds no weights; expected one of {', '.join(WEIGHTS_NAMES)} next to its config.json."
     )
-
-
-def _refuse_other_kinds(config: Path) -> None:
-    """Before a gigabyte is fetched for nothing."""
-    from jakiro.heads.published import refuse_other_kinds
-
-    try:
-        values = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError:
-        return  # Reading the head reports it
-    if isinstance(values, dict):
-        refuse_other_kinds(values)

@@ -1,7 +1,7 @@
 """Types and ranges of the values that describe a model: metadata keys of GGUF files, and fields of a config.json.
 
-Both kinds of files come from anywhere. A value outside of its range would make NaN logits, loop for hours or raise an
-exception of another library, so it is rejected here, with its name.
+Both kinds of files are untrusted. A value outside of its range would cause NaN logits, loops of hours or exceptions of
+another library, so it is rejected here with its name.
 """
 
 import math
@@ -56,107 +56,89 @@ class ValueRange:
         return {_PLAIN: text, _LIST: f"a list, each of {text}", _EITHER: f"{text}, or a list of such"}[self.shape]
 
 
-_FLAG, _TEXT = ValueRange(bool), ValueRange(str)
+_FLAG, _TEXT, _TEXTS = ValueRange(bool), ValueRange(str), ValueRange(str, shape=_LIST)
 _NUMBER = ValueRange(float)
 _POSITIVE = ValueRange(float, 0.0, above_low=True)
+_POSITIVES = ValueRange(float, 0.0, shape=_LIST, above_low=True)
 _NOT_NEGATIVE = ValueRange(float, 0.0)
-_EPSILON = ValueRange(float, 0.0, 1.0)
+_SHARE = ValueRange(float, 0.0, 1.0)
 _COUNT = ValueRange(int, 1, _LARGEST)
 _INDEX = ValueRange(int, 0, _LARGEST)
+_COUNT_OR_NONE = ValueRange(int, -1, _LARGEST)
+# Some families have a list with one value per layer
 _LAYER_COUNTS = ValueRange(int, 1, _LARGEST, _EITHER)
+_LAYER_INDEXES = ValueRange(int, 0, _LARGEST, _EITHER)
 
 _TOKEN_IDS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("bos", "eos", "eot", "eom", "unknown", "padding"))
+
+
+def _by_name(prefix: str, names_by_range: Mapping[ValueRange, str]) -> dict[str, ValueRange]:
+    """Return the range of each name; the names of a range are separated by blanks."""
+    return {f"{prefix}{name}": allowed for allowed, names in names_by_range.items() for name in names.split()}
+
+
+_TOKENIZER_RANGES = {
+    _TEXT: "model pre",
+    _TEXTS: "tokens merges",
+    ValueRange(int, 0, _LARGEST, _LIST): "token_type",
+    ValueRange(float, -math.inf, math.inf, _LIST): "scores",
+    _FLAG: "add_bos_token add_eos_token add_sep_token add_space_prefix remove_extra_whitespaces",
+}
+_SAMPLING_RANGES = {
+    _NOT_NEGATIVE: "temp", _SHARE: "top_p min_p", _POSITIVE: "penalty_repeat", _COUNT_OR_NONE: "top_k penalty_last_n",
+}  # fmt: skip
 GGUF_KEYS = {
-    "general.alignment": ValueRange(int, 1, 2**20),
-    "general.architecture": _TEXT,
-    "general.type": _TEXT,
-    "split.no": _INDEX,
-    "split.count": _COUNT,
-    "split.tensors.count": _INDEX,
+    **_by_name("general.", {_TEXT: "architecture type", ValueRange(int, 1, 2**20): "alignment"}),
+    **_by_name("split.", {_COUNT: "count", _INDEX: "no tensors.count"}),
     "tokenizer.chat_template": _TEXT,
-    "tokenizer.ggml.model": _TEXT,
-    "tokenizer.ggml.pre": _TEXT,
-    "tokenizer.ggml.tokens": ValueRange(str, shape=_LIST),
-    "tokenizer.ggml.merges": ValueRange(str, shape=_LIST),
-    "tokenizer.ggml.token_type": ValueRange(int, 0, _LARGEST, _LIST),
-    "tokenizer.ggml.scores": ValueRange(float, -math.inf, math.inf, _LIST),
-    "tokenizer.ggml.add_bos_token": _FLAG,
-    "tokenizer.ggml.add_eos_token": _FLAG,
-    "tokenizer.ggml.add_sep_token": _FLAG,
-    "tokenizer.ggml.add_space_prefix": _FLAG,
-    "tokenizer.ggml.remove_extra_whitespaces": _FLAG,
+    **_by_name("tokenizer.ggml.", _TOKENIZER_RANGES),
     **dict.fromkeys(_TOKEN_IDS, _INDEX),
-    "general.sampling.temp": _NOT_NEGATIVE,
-    "general.sampling.top_k": ValueRange(int, -1, _LARGEST),
-    "general.sampling.top_p": ValueRange(float, 0.0, 1.0),
-    "general.sampling.min_p": ValueRange(float, 0.0, 1.0),
-    "general.sampling.penalty_repeat": _POSITIVE,
-    "general.sampling.penalty_last_n": ValueRange(int, -1, _LARGEST),
+    **_by_name("general.sampling.", _SAMPLING_RANGES),
+}
+_SIZE_RANGES = {
+    _COUNT: "block_count context_length embedding_length vocab_size",
+    _INDEX: "expert_count expert_used_count",
+    _LAYER_COUNTS: "feed_forward_length",
+    _FLAG: "use_parallel_residual",
+    _NUMBER: "embedding_scale residual_scale logit_scale",
+    _NOT_NEGATIVE: "attn_logit_softcapping final_logit_softcapping",
+}
+_ATTENTION_RANGES = {
+    _LAYER_COUNTS: "head_count head_count_kv key_length value_length",
+    _LAYER_INDEXES: "sliding_window",
+    _SHARE: "layer_norm_rms_epsilon",
+    _FLAG: "causal",
+    _NUMBER: "scale clamp_kqv max_alibi_bias",
+}
+_ROPE_RANGES = {
+    _COUNT: "dimension_count scaling.original_context_length",
+    _TEXT: "scaling.type",
+    _POSITIVE: "freq_base freq_base_swa scaling.attn_factor scaling.yarn_attn_factor scaling.yarn_beta_fast "
+    "scaling.yarn_beta_slow",
+    _NOT_NEGATIVE: "scale_linear scaling.factor",
+    _NUMBER: "scaling.yarn_ext_factor scaling.yarn_log_multiplier",
 }
 # The keys of an architecture, without its name
 GGUF_ARCHITECTURE_KEYS = {
-    "block_count": _COUNT,
-    "context_length": _COUNT,
-    "embedding_length": _COUNT,
-    "vocab_size": _COUNT,
-    "feed_forward_length": _LAYER_COUNTS,
-    "attention.head_count": _LAYER_COUNTS,
-    "attention.head_count_kv": _LAYER_COUNTS,
-    "attention.key_length": _LAYER_COUNTS,
-    "attention.value_length": _LAYER_COUNTS,
-    "attention.layer_norm_rms_epsilon": _EPSILON,
-    "attention.sliding_window": ValueRange(int, 0, _LARGEST, _EITHER),
-    "attention.scale": _NUMBER,
-    "attention.causal": _FLAG,
-    "attention.clamp_kqv": _NUMBER,
-    "attention.max_alibi_bias": _NUMBER,
-    "attn_logit_softcapping": _NOT_NEGATIVE,
-    "final_logit_softcapping": _NOT_NEGATIVE,
-    "embedding_scale": _NUMBER,
-    "residual_scale": _NUMBER,
-    "logit_scale": _NUMBER,
-    "expert_count": _INDEX,
-    "expert_used_count": _INDEX,
-    "use_parallel_residual": _FLAG,
-    "rope.dimension_count": _COUNT,
-    "rope.freq_base": _POSITIVE,
-    "rope.freq_base_swa": _POSITIVE,
-    "rope.scale_linear": _NOT_NEGATIVE,
-    "rope.scaling.type": _TEXT,
-    "rope.scaling.factor": _NOT_NEGATIVE,
-    "rope.scaling.original_context_length": _COUNT,
-    "rope.scaling.attn_factor": _POSITIVE,
-    "rope.scaling.yarn_ext_factor": _NUMBER,
-    "rope.scaling.yarn_attn_factor": _POSITIVE,
-    "rope.scaling.yarn_log_multiplier": _NUMBER,
-    "rope.scaling.yarn_beta_fast": _POSITIVE,
-    "rope.scaling.yarn_beta_slow": _POSITIVE,
+    **_by_name("", _SIZE_RANGES), **_by_name("attention.", _ATTENTION_RANGES), **_by_name("rope.", _ROPE_RANGES),
+}  # fmt: skip
+_CONFIG_RANGES = {
+    _COUNT: "hidden_size num_hidden_layers vocab_size",
+    ValueRange(int, 1, 2**31): "max_position_embeddings",
+    _LAYER_COUNTS: "num_attention_heads num_key_value_heads head_dim intermediate_size",
+    _SHARE: "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps norm_epsilon",
+    _POSITIVE: "rope_theta",
+    _NUMBER: "embedding_multiplier residual_multiplier attention_multiplier logits_scaling",
+    _NOT_NEGATIVE: "attn_logit_softcapping final_logit_softcapping query_pre_attn_scalar",
 }
-# Lists of some families have one value for each layer
-_CONFIG_FIELDS = {
-    "hidden_size": _COUNT,
-    "num_hidden_layers": _COUNT,
-    "vocab_size": _COUNT,
-    "max_position_embeddings": ValueRange(int, 1, 2**31),
-    "num_attention_heads": _LAYER_COUNTS,
-    "num_key_value_heads": _LAYER_COUNTS,
-    "head_dim": _LAYER_COUNTS,
-    "intermediate_size": _LAYER_COUNTS,
-    **dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"), _EPSILON),
-    "rope_theta": _POSITIVE,
-    **dict.fromkeys(("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"), _NUMBER),
-    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"), _NOT_NEGATIVE),
+_CONFIG_ROPE_RANGES = {
+    _POSITIVE: "rope_theta factor low_freq_factor high_freq_factor beta_fast beta_slow",
+    _NUMBER: "attention_factor mscale mscale_all_dim",
+    _SHARE: "partial_rotary_factor",
+    _COUNT: "original_max_position_embeddings",
+    _POSITIVES: "short_factor long_factor",
 }
-_ROPE_FIELDS = {
-    **dict.fromkeys(
-        ("rope_theta", "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow"), _POSITIVE
-    ),
-    **dict.fromkeys(("attention_factor", "mscale", "mscale_all_dim"), _NUMBER),
-    "partial_rotary_factor": ValueRange(float, 0.0, 1.0),
-    "original_max_position_embeddings": _COUNT,
-    "short_factor": ValueRange(float, 0.0, shape=_LIST, above_low=True),
-    "long_factor": ValueRange(float, 0.0, shape=_LIST, above_low=True),
-}
+_CONFIG_FIELDS, _ROPE_FIELDS = _by_name("", _CONFIG_RANGES), _by_name("", _CONFIG_ROPE_RANGES)
 
 
 def check_gguf_metadata(metadata: Mapping[str, object], path: object) -> None:
@@ -165,16 +147,15 @@ def check_gguf_metadata(metadata: Mapping[str, object], path: object) -> None:
     Raises:
         ValueError: a value is invalid; the message names the key.
     """
-    architecture = metadata.get("general.architecture")
-    prefix = f"{architecture}."
+    prefix = f"{metadata.get('general.architecture')}."
     num_tokens = len(metadata.get("tokenizer.ggml.tokens", ()) or ())
     for key, value in metadata.items():
-        known = GGUF_KEYS.get(key)
-        if known is None and key.startswith(prefix):
-            known = GGUF_ARCHITECTURE_KEYS.get(key.removeprefix(prefix))
-        if known is not None and not known.contains(value):
+        allowed = GGUF_KEYS.get(key)
+        if allowed is None and key.startswith(prefix):
+            allowed = GGUF_ARCHITECTURE_KEYS.get(key.removeprefix(prefix))
+        if allowed is not None and not allowed.contains(value):
             raise ValueError(
-                f"{path} cannot be read: metadata key {key} must be {known}; got {shortened(value)}. "
+                f"{path} cannot be read: metadata key {key} must be {allowed}; got {shortened(value)}. "
                 "Convert or download the file again."
             )
         if key in _TOKEN_IDS and num_tokens and value >= num_tokens:
@@ -185,7 +166,7 @@ def check_gguf_metadata(metadata: Mapping[str, object], path: object) -> None:
 
 
 def check_config_values(config, source: str) -> None:
-    """Check the numbers of a transformers config, of GGUF files and of folders alike.
+    """Check the numbers of a transformers config, whether it comes from a GGUF file or from a folder.
 
     Raises:
         ValueError: a value has the wrong type or is outside of its range; the message names the field.
@@ -195,11 +176,11 @@ def check_config_values(config, source: str) -> None:
     # Gemma has one set of rotary settings for each kind of layer
     rope_settings = [value for value in rope.values() if isinstance(value, dict)] or [rope]
     tables = [(_CONFIG_FIELDS, vars(text)), *((_ROPE_FIELDS, settings) for settings in rope_settings)]
-    for table, values in tables:
-        for name, known in table.items():
+    for ranges, values in tables:
+        for name, allowed in ranges.items():
             value = values.get(name)
-            if value is not None and not known.contains(value):
+            if value is not None and not allowed.contains(value):
                 raise ValueError(
-                    f"The target model {source} could not be loaded: {name} in its config must be {known}; got "
+                    f"The target model {source} could not be loaded: {name} in its config must be {allowed}; got "
                     f"{shortened(value)}. Correct the config, or download the model again."
                 )

@@ -1,4 +1,4 @@
-"""What is to be loaded, and how, as plain data. Importing this module loads nothing."""
+"""Options of loading, as plain data. Importing this module loads nothing."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """What is to be loaded, and how; None leaves a choice to the machine.
+    """Models to load and their formats; None means an automatic choice.
 
     Attributes:
         draft_precision: see `DraftHead.pack`.
-        side_by_side: answers that run at once, as in a race; on a GPU so many are prepared for.
-        capture_at_load: what answers usually need; False leaves it to answers, which then capture only where they have
-            enough steps: for a process that has its GPU for seconds.
-        methods: further drafting methods beside the package's, each a `Method`.
+        side_by_side: number of answers that run at once, as in a race; a GPU prepares buffers for them.
+        capture_at_load: capture the usual passes at load. If False, answers with enough steps capture them, which suits
+            processes that have a GPU for seconds.
+        methods: drafting methods (`Method`) in addition to those of the package.
     """
 
     target: str | None = setting(About.TARGET, None)
     head: str | None = setting("Draft head: a known name, a folder, a Hub id, or “none”.", None)
     device: str | None = setting(About.DEVICE, None)
-    dtype: str | None = setting("float32, bfloat16, float16, 8bit or 4bit; if not given, what suits the device.", None)
+    dtype: str | None = setting("float32, bfloat16, float16, 8bit or 4bit; default: the device's.", None)
     numerics: str | None = setting(
-        "exact (plain and drafted passes round alike) or fast; compiled passes on a CPU are exact anyway.", None
+        "exact (plain and drafted passes are batch-invariant) or fast; compiled passes on a CPU are always exact.", None
     )
     draft_precision: str | None = setting("On a CPU: int8 (head in 8 bits: faster, same text) or full.", None)
     graphs: bool = setting("On a GPU: replay captured passes, or run them kernel by kernel.", True)
@@ -39,12 +39,12 @@ class LoadOptions:
     )
 
     def __post_init__(self) -> None:
-        known = self.numerics is None or self.numerics in NUMERICS
-        require(known, f"Numerics must be one of {', '.join(NUMERICS)}; you gave {self.numerics!r}.")
+        is_known = self.numerics is None or self.numerics in NUMERICS
+        require(is_known, f"Numerics must be one of {', '.join(NUMERICS)}; got {self.numerics!r}.")
 
     @property
     def known_methods(self) -> "Methods":
-        """The package's methods and the further ones."""
+        """The package's methods and the additional ones."""
         from jakiro.drafters.registry import METHODS
 
         return METHODS.with_further(self.methods) if self.methods else METHODS

@@ -1,6 +1,6 @@
-"""Whether a target's weights have room: how much memory they need, what is free, 4 or 8 bits.
+"""Memory of a target's weights: the bytes needed and free, and loading in 4 or 8 bits.
 
-Everything is decided from the config, before a byte of the weights is read.
+All decisions use the config, before any weights are read.
 """
 
 import importlib.util
@@ -14,23 +14,23 @@ from jakiro.models.families import num_kv_heads
 
 BITS = {"4bit": 4, "8bit": 8}
 CACHE_TOKENS = 2048
-# Of what is free, for weights and cache; the rest is for what a pass needs.
+# Share of the free memory for weights and cache; passes need the rest
 USABLE_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeeded:
-    """Bytes a target needs.
+    """Bytes that a target needs.
 
     Attributes:
-        weights: all parameters in the dtype they are loaded in.
+        weights: all parameters in their loaded dtype.
         cache: keys and values of `CACHE_TOKENS` tokens.
-        as_what: the dtype in words.
+        dtype_name: the dtype in words.
     """
 
     weights: int
     cache: int
-    as_what: str
+    dtype_name: str
 
     @property
     def total(self) -> int:
@@ -38,7 +38,7 @@ class MemoryNeeded:
 
     def __str__(self) -> str:
         return (
-            f"{gigabytes(self.total)} in {self.as_what} ({gigabytes(self.weights)} of weights, "
+            f"{gigabytes(self.total)} in {self.dtype_name} ({gigabytes(self.weights)} of weights, "
             f"{gigabytes(self.cache)} of cache for {CACHE_TOKENS:,} tokens)"
         )
 
@@ -47,54 +47,54 @@ class NoRoom(ValueError):
     """A target needs more memory than is free.
 
     Attributes:
-        fits_alone: whether it would fit if what this process holds on the device were let go.
+        fits_alone: whether it fits after this process releases its memory on the device.
     """
 
-    def __init__(self, sentence: str, fits_alone: bool) -> None:
-        super().__init__(sentence)
+    def __init__(self, message: str, fits_alone: bool) -> None:
+        super().__init__(message)
         self.fits_alone = fits_alone
 
 
 def gigabytes(num_bytes: float) -> str:
+    """Return a number of bytes in words."""
     return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.1f} MB"
 
 
 def bytes_per_weight(bits: int) -> float:
-    """Of layers in 4 or 8 bits, which carry their scales: about a tenth more."""
+    """Return the bytes per weight of layers in 4 or 8 bits; their scales add about a tenth."""
     return 1.1 * bits / 8
 
 
 def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
-    """The estimate for a transformers config; counts the parameters of a model without storage.
+    """Estimate the memory of a transformers config from the parameters of a model without storage.
 
     Raises:
-        ValueError: transformers cannot build such a model.
+        ValueError: transformers cannot build the model.
     """
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
-    # Drawing numbers that have no storage would import torch's compiler, which takes seconds
+    # Initialising weights without storage would import torch's compiler, which takes seconds
     with torch.device("meta"), no_init_weights(), one_sentence("target model", config.name_or_path, "config"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.tie_weights()
     tables = {
         id(module.weight): module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())
     }
-    in_tables = sum(weight.numel() for weight in tables.values())
-    in_layers = sum(parameter.numel() for parameter in model.parameters()) - in_tables
+    num_in_tables = sum(weight.numel() for weight in tables.values())
+    num_in_layers = sum(parameter.numel() for parameter in model.parameters()) - num_in_tables
     per_weight = dtype.itemsize if bits is None else bytes_per_weight(bits)
     text = config.get_text_config()
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    as_what = f"{bits} bits" if bits else str(dtype).removeprefix("torch.")
     return MemoryNeeded(
-        weights=int(in_tables * dtype.itemsize + in_layers * per_weight),
+        weights=int(num_in_tables * dtype.itemsize + num_in_layers * per_weight),
         cache=2 * text.num_hidden_layers * num_kv_heads(text) * head_dim * dtype.itemsize * CACHE_TOKENS,
-        as_what=as_what,
+        dtype_name=f"{bits} bits" if bits else str(dtype).removeprefix("torch."),
     )
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device; on a CPU no more than a container's limit leaves."""
+    """Return the free bytes of a device; for a CPU at most the container's limit."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     import psutil
@@ -107,58 +107,58 @@ def free_memory(device: torch.device) -> int:
 
 
 def most_gpu_memory(device: torch.device) -> int | None:
-    """The most bytes that torch has held at once on a GPU; None on other devices."""
+    """Return the peak of torch's allocated bytes on a GPU; None on other devices."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def place(
     name: str, config, device: torch.device, dtype: torch.dtype, bits: int | None = None
 ) -> tuple[MemoryNeeded, dict]:
-    """Whether a target has room on a device, and how its weights get there.
+    """Check that a target fits on a device, and return how to load its weights there.
 
     Args:
-        name: what the target is called in errors.
+        name: name of the target in errors.
         config: its transformers config.
-        dtype, bits: what its weights are loaded as; 4 or 8 bits need bitsandbytes.
+        dtype, bits: format of the loaded weights; 4 or 8 bits need bitsandbytes.
 
     Returns:
-        The memory that it needs, and options for `from_pretrained`: device map and quantisation.
+        The memory needed, and options of `from_pretrained`: device map and quantisation.
 
     Raises:
-        NoRoom: too large for the device, with both numbers.
-        ValueError: bits without bitsandbytes.
+        NoRoom: the target is too large for the device.
+        ValueError: bitsandbytes is not installed.
     """
     options = {} if bits is None else {"quantization_config": _quantisation(bits, dtype)}
     needed, free = memory_needed(config, dtype, bits), free_memory(device)
     if needed.total > USABLE_SHARE * free:
-        held = torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
+        reserved = torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
         raise NoRoom(
             f"{name} needs about {needed}, and {device} has {gigabytes(free)} free; "
-            f"{_way_out(config, device, dtype, bits)}choose a smaller model or dtype.",
-            fits_alone=needed.total <= USABLE_SHARE * (free + held),
+            f"{_smaller_dtype(config, device, dtype, bits)}choose a smaller model or dtype.",
+            fits_alone=needed.total <= USABLE_SHARE * (free + reserved),
         )
-    # Straight to a GPU, file by file: a machine with little memory of its own can load what the GPU holds
-    straight = {"device_map": {"": str(device)}} if bits or device.type == "cuda" else {}
-    return needed, options | straight
+    # Directly to a GPU, file by file, because the machine may have less memory than the GPU
+    device_map = {"device_map": {"": str(device)}} if bits or device.type == "cuda" else {}
+    return needed, options | device_map
 
 
-def check_room(name: str, needed: float) -> None:
-    """Raises NoRoom where a target's weights, in so many bytes, are more than this machine has free."""
+def check_room(name: str, num_bytes: float) -> None:
+    """Raise NoRoom if a target's weights need more bytes than this machine has free."""
     free = free_memory(torch.device("cpu"))
-    if needed > USABLE_SHARE * free:
+    if num_bytes > USABLE_SHARE * free:
         raise NoRoom(
-            f"{name} needs about {gigabytes(needed)} for its weights, and this machine has {gigabytes(free)} free; "
+            f"{name} needs about {gigabytes(num_bytes)} for its weights, and this machine has {gigabytes(free)} free; "
             "choose a smaller model or file, or end other programs.",
             fits_alone=False,
         )
 
 
-def _way_out(config, device: torch.device, dtype: torch.dtype, bits: int | None) -> str:
-    """On a GPU, the dtype of fewer bits in which a target fits, as the beginning of a list of choices."""
+def _smaller_dtype(config, device: torch.device, dtype: torch.dtype, bits: int | None) -> str:
+    """Return the beginning of a remedy: the dtype of fewer bits in which a target fits on a GPU; may be empty."""
     if device.type != "cuda" or bits is not None:
         return ""
-    for name, fewer in sorted(BITS.items(), key=lambda each: -each[1]):
-        needed = memory_needed(config, dtype, fewer)
+    for name in ("8bit", "4bit"):
+        needed = memory_needed(config, dtype, BITS[name])
         if needed.total <= USABLE_SHARE * free_memory(device):
             return f"with --dtype {name} it needs {gigabytes(needed.total)} and fits; else "
     return ""

@@ -1,7 +1,7 @@
-"""Which model goes with which head, and where both come from: the wheel, the user's cache, a folder or the Hub.
+"""Names of targets and draft heads, and their locations: the wheel, the user's cache, a folder or the Hub.
 
-Here both are only named and located; `weights.py` reads targets, `jakiro.heads.checkpoint` reads heads. Importing this
-module loads neither torch nor transformers, so a page can list names before a model exists.
+`weights.py` loads targets, `jakiro.heads.checkpoint` loads heads. Importing this module imports neither torch nor
+transformers, so that a page can list names before a model is loaded.
 """
 
 import json
@@ -23,24 +23,23 @@ DEFAULT_HEAD = f"{DEFAULT_TARGET}-decoupled"
 NO_HEAD = "none"
 
 # Names of a folder's content in a message
-_SHOWN = 5
-# Least ratio of `difflib` between a mistyped name and the folder it may mean
+_MAX_NAMES = 5
+# Smallest ratio of `difflib` between a mistyped name and a suggested folder
 _SIMILARITY = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the table of known targets.
+    """A known target.
 
     Attributes:
-        source: Hub id of the target, or None for the one that comes embedded in a wheel.
-        head: name of a folder in `assets/heads`, or Hub id, or None where no head exists.
-        target_sha256: what `weights_sha256` computes of the target: `file`'s hash, or one that is known beforehand.
-        others: further heads of the Hub that were trained for the target and do not name it.
-        chat_template: name of one of `TEMPLATES`, for a tokenizer that has none.
-        file: the GGUF file that is the target, for one that is a file of the Hub and no repository.
-        makers_settings: what its makers ask for, by the names of `SamplingParams`, where no generation_config.json
-            comes with it.
+        source: Hub id of the target; None for the embedded default.
+        head: name of a folder in `assets/heads`, or Hub id; None if there is no head.
+        target_sha256: known `weights_sha256` of the target.
+        chat_template: name of one of `TEMPLATES`, for a tokenizer without one.
+        file: the GGUF file, for a target that is a file of the Hub and not a repository.
+        sampling: recommended sampling settings by the names of `SamplingParams`, if it has no generation_config.json.
+        other_heads: Hub ids of other heads of the target that do not name it.
     """
 
     source: str | None
@@ -48,37 +47,35 @@ class Entry:
     target_sha256: str | None = None
     chat_template: str | None = None
     file: HubFile | None = None
-    makers_settings: Mapping[str, float] = field(default_factory=dict)
-    others: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.file is not None:
-            object.__setattr__(self, "target_sha256", self.file.sha256)
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    other_heads: tuple[str, ...] = ()
 
     @property
     def heads(self) -> tuple[str | None, ...]:
-        """All heads by name, the usual one first."""
-        return self.head, *self.others
+        """Names of all heads, the usual one first."""
+        return self.head, *self.other_heads
 
 
 def _official(target: str, head: str, chat_template: str | None = None) -> Entry:
     return Entry(source=target, head=f"Hhaiduo/{head}", chat_template=chat_template)
 
 
+_CODER_FILE = HubFile(
+    repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+    name="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    revision="ebb2015119c907b064c512bf053e945850b5875f",
+    size=491_400_064,
+    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+)
 ENTRIES = {
     DEFAULT_TARGET: Entry(source=None, head=DEFAULT_HEAD, target_sha256=EMBEDDED_SHA256),
     "qwen2.5-coder-0.5b-instruct": Entry(
-        source="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+        source=_CODER_FILE.repository,
         head="qwen2.5-coder-0.5b-instruct-decoupled",
-        file=HubFile(
-            repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
-            name="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-            revision="ebb2015119c907b064c512bf053e945850b5875f",
-            size=491_400_064,
-            sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-        ),
+        target_sha256=_CODER_FILE.sha256,
+        file=_CODER_FILE,
         # From generation_config.json of Qwen/Qwen2.5-Coder-0.5B-Instruct
-        makers_settings={"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1},
+        sampling={"temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1},
     ),
     "smollm2-135m-instruct-hub": Entry(source="HuggingFaceTB/SmolLM2-135M-Instruct", head=None),
     "vicuna-7b-v1.3": _official("lmsys/vicuna-7b-v1.3", "Jakiro-Vicuna-7B-v1.3", "vicuna-v1.1"),
@@ -89,11 +86,13 @@ ENTRIES = {
     "llama3.1-instruct-8b": Entry(
         "meta-llama/Llama-3.1-8B-Instruct",
         "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
-        others=("z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat",),
+        other_heads=("z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat",),
     ),
     "qwen3-1.7b": Entry("Qwen/Qwen3-1.7B", "AngelSlim/Qwen3-1.7B_eagle3"),
-    "qwen3-4b": Entry("Qwen/Qwen3-4B", "AngelSlim/Qwen3-4B_eagle3", others=("z-lab/Qwen3-4B-DFlash-b16",)),
-    "qwen3-8b": Entry("Qwen/Qwen3-8B", "RedHatAI/Qwen3-8B-speculator.eagle3", others=("z-lab/Qwen3-8B-DFlash-b16",)),
+    "qwen3-4b": Entry("Qwen/Qwen3-4B", "AngelSlim/Qwen3-4B_eagle3", other_heads=("z-lab/Qwen3-4B-DFlash-b16",)),
+    "qwen3-8b": Entry(
+        "Qwen/Qwen3-8B", "RedHatAI/Qwen3-8B-speculator.eagle3", other_heads=("z-lab/Qwen3-8B-DFlash-b16",)
+    ),
     "vicuna-7b-v1.3-star": _official("lmsys/vicuna-7b-v1.3", "Jakiro_star-Vicuna-7B-v1.3", "vicuna-v1.1"),
     "vicuna-13b-v1.3-star": _official("lmsys/vicuna-13b-v1.3", "Jakiro_star-Vicuna-13B-v1.3", "vicuna-v1.1"),
     "llama2-chat-7b-star": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro_star-LLaMA2-Chat-7B", "llama-2"),
@@ -103,11 +102,11 @@ ENTRIES = {
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target and the head that drafts for it, both named and located.
+    """A target and its draft head, with their locations.
 
     Attributes:
-        target_path_or_hub_id: what transformers loads; the embedded default's folder exists after `load_target`.
-        head_name, head_path: None when there is no head: plain decoding still works.
+        target_path_or_hub_id: argument of transformers; the embedded default's folder exists after `load_target`.
+        head_name, head_path: None if there is no head; plain decoding works without one.
     """
 
     target_name: str
@@ -116,11 +115,7 @@ class Pair:
     head_path: Path | None
 
     def head_folder(self) -> Path:
-        """The head's folder, for callers that need one.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """Return the head's folder; raise ValueError if there is no head."""
         if self.head_path is None:
             raise ValueError(
                 f"There is no draft head for {self.target_name} here; give a known name, a folder, or a Hub id."
@@ -129,22 +124,22 @@ class Pair:
 
 
 def head_names() -> list[str]:
-    """Names of the heads that ship with Jakiro."""
+    """Return the names of the shipped heads."""
     folder = assets_folder() / "heads"
     return sorted(path.name for path in folder.iterdir() if _is_head(path)) if folder.is_dir() else []
 
 
 def resolve(target: str | None = None, head: str | None = None) -> Pair:
-    """Which target and which head two names mean.
+    """Return the target and the head of two names.
 
     Args:
-        target: a name of the table, a folder with a transformers model, a GGUF file or a folder with one, or a Hub id;
-            None takes the one that `head` was made for, as the table or the head's config says, else the default.
-        head: a name of a shipped head, a folder with config.json and weights, or a Hub id; None takes the head that
-            belongs to the target; "none" asks for no head. A Hub id may end in a revision: owner/model@revision.
+        target: a known name, a folder with a transformers model, a GGUF file or a folder with one, or a Hub id; None
+            takes the target of `head` by the registry or the head's config, otherwise the default.
+        head: name of a shipped head, a folder with config.json and weights, or a Hub id; None takes the head of the
+            target; "none" loads no head. A Hub id may end in a revision: owner/model@revision.
 
     Raises:
-        ValueError: a name that is nothing known, or a head that can't be fetched from the Hub.
+        ValueError: a name is unknown, or the head cannot be downloaded.
     """
     target, head = _expand_user(target), _expand_user(head)
     path = None
@@ -153,12 +148,12 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
         try:
             source = _source_of(target)
         except ValueError as error:
-            raise ValueError(f"{error} The draft head {head} names this target; give one beside the head.") from error
+            raise ValueError(f"{error} The draft head {head} names this target; give a target as well.") from error
     else:
         source = _source_of(target)
     if head == NO_HEAD:
         return Pair(target, source, None, None)
-    name = head if head is not None else _head_of(target, source, ENTRIES.get(target))
+    name = head if head is not None else _head_of(target, source)
     if path is None and name is not None:
         path = _locate_head(name)
     if head is None and path is None:
@@ -167,7 +162,7 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
 
 
 def _target_of(head: str | None) -> tuple[str, Path | None]:
-    """The target that a head was made for, and the head's folder as far as that had to be looked into."""
+    """Return the target of a head, and the head's folder if its config was needed."""
     if head in (None, NO_HEAD):
         return DEFAULT_TARGET, None
     known = listed_target(head)
@@ -178,13 +173,13 @@ def _target_of(head: str | None) -> tuple[str, Path | None]:
 
 
 def listed_target(head: str) -> str | None:
-    """The target that the table has beside a head; None for a head that it does not have."""
+    """Return the registry's target of a head; None for an unknown head."""
     names = {head, split_revision(head)[0]}
     return next((name for name, entry in ENTRIES.items() if names & set(entry.heads)), None)
 
 
 def named_in(folder: Path) -> str | None:
-    """The target that the config.json of a head's folder names; None where there is none, or it names none."""
+    """Return the target that the config.json of a head names, or None."""
     try:
         return named_target(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -192,14 +187,15 @@ def named_in(folder: Path) -> str | None:
 
 
 def _source_of(target: str) -> str:
-    """What transformers loads: a folder, or a Hub id with its revision."""
+    """Return transformers' argument for a target: a folder, or a Hub id with its revision."""
     entry = ENTRIES.get(target)
     if entry is not None:
-        return str(entry.file.here or entry.file.place) if entry.file else entry.source or str(embedded_folder())
-    if Path(target).exists():
-        gguf = _gguf_of(Path(target))
-        if gguf is not None or Path(target).is_dir():
-            return str((gguf or Path(target)).resolve())
+        file = entry.file
+        return str(file.cached_path or file.download_path) if file else entry.source or str(embedded_folder())
+    path = Path(target)
+    gguf = _gguf_of(path)
+    if gguf is not None or path.is_dir():
+        return str((gguf or path).resolve())
     _refuse_missing_path(target, "target model")
     if not is_hub_id(target):
         known = ", ".join(ENTRIES)
@@ -208,43 +204,41 @@ def _source_of(target: str) -> str:
 
 
 def _gguf_of(path: Path) -> Path | None:
-    """A GGUF file, or the one in a folder without config.json; None for everything else.
+    """Return a GGUF file, or the GGUF file in a folder without config.json; None for any other path.
 
     Raises:
-        ValueError: there are several in the folder.
+        ValueError: the folder has several.
     """
-    if path.is_file():
-        return path if is_gguf(path) else None
-    found = [] if (path / "config.json").is_file() else ggufs_in(path)
-    if len(found) > 1:
-        names = ", ".join(each.name for each in found[:_SHOWN])
+    if not path.is_dir():
+        return path if path.is_file() and is_gguf(path) else None
+    files = [] if (path / "config.json").is_file() else ggufs_in(path)
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files[:_MAX_NAMES])
         raise ValueError(f"{path} holds several GGUF files ({names}); name one of them.")
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def chat_template_of(target: str) -> str | None:
-    """The template that a target of the table, by its name or Hub id, was trained with; None where none is known."""
+    """Return the known chat template of a target, given its name or Hub id, or None."""
     target = split_revision(target)[0]
     names = (entry.chat_template for name, entry in ENTRIES.items() if target in (name, entry.source))
     return TEMPLATES.get(next(names, None))
 
 
-def makers_settings_of(target: str) -> dict:
-    """What the makers of a target of the table ask for, by its name or its file's; empty where none is known here."""
-    entry = ENTRIES.get(target)
-    found = entry or next(
-        (each for each in ENTRIES.values() if each.file and each.file.name == Path(target).name), None
-    )
-    return dict(found.makers_settings) if found else {}
+def recommended_sampling_of(target: str) -> dict:
+    """Return the registry's recommended sampling settings of a target, given its name or its file; may be empty."""
+    by_file = {entry.file.name: entry for entry in ENTRIES.values() if entry.file}
+    entry = ENTRIES.get(target) or by_file.get(Path(target).name)
+    return dict(entry.sampling) if entry else {}
 
 
 def short_name(name: str | None) -> str | None:
-    """What a model or head is called where others read it: of a folder or file its last part alone."""
+    """Return the public name of a model or head: the last part of a folder or file."""
     return Path(name).resolve().name if name and Path(name).exists() else name
 
 
 def head_warning(head_name: str, head_target_sha256: str, target_name: str, target_sha256: str | None) -> str | None:
-    """One sentence when a head was trained for other weights than those loaded; None when all is well or unknown."""
+    """Return a message if a head was trained for other weights than the loaded ones; None if not or unknown."""
     if not head_target_sha256 or not target_sha256 or head_target_sha256 == target_sha256:
         return None
     return (
@@ -254,98 +248,96 @@ def head_warning(head_name: str, head_target_sha256: str, target_name: str, targ
 
 
 def heads_of(target: str) -> dict[str, tuple[Path, HeadSummary]]:
-    """Folders of the shipped heads for a target and what their configs say, by name; the table's own head first."""
+    """Return folder and config of the shipped heads of a target by name, the registry's head first."""
     entry = ENTRIES.get(target)
-    known = (target, entry.source if entry else None)
-    found = {}
-    for name in sorted(head_names(), key=lambda name: entry is None or name != entry.head):
-        config = config_of(name)
-        if config.target_name in known:
-            found[name] = assets_folder() / "heads" / name, config
-    return found
+    target_names = (target, entry.source if entry else None)
+    names = sorted(head_names(), key=lambda name: entry is None or name != entry.head)
+    heads = {name: (_shipped_folder(name), config_of(name)) for name in names}
+    return {name: (folder, config) for name, (folder, config) in heads.items() if config.target_name in target_names}
 
 
 def config_of(name: str) -> HeadSummary:
-    """What the config of a shipped head says."""
-    path = assets_folder() / "heads" / name / "config.json"
-    return HeadSummary.of(json.loads(path.read_text(encoding="utf-8")))
+    """Return the summary of a shipped head's config."""
+    return HeadSummary.of(json.loads((_shipped_folder(name) / "config.json").read_text(encoding="utf-8")))
 
 
 def manifest_of(folder: Path) -> dict:
-    """What a head's manifest says; empty where there is none."""
+    """Return a head's manifest; empty if there is none."""
     path = folder / "manifest.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 HEAD_MINUTES = "{title} {minutes} min"
 UNEQUAL_HEADS = (
-    "The heads were not trained equally long ({heads}) or on the same text, so this does not say which method is "
+    "The heads were not trained equally long ({heads}) or on the same text, so this does not show which method is "
     "better; docs/fair-play.md compares heads of equal minutes."
 )
 
 
 def minutes_by_kind(target: str) -> dict[str, float]:
-    """How long the shipped head of each kind for a target was trained, of several the first one of `heads_of`."""
-    found = {}
-    for folder, config in heads_of(target).values():
-        found.setdefault(config.kind, manifest_of(folder).get("minutes"))
-    return {kind: minutes for kind, minutes in found.items() if minutes is not None}
+    """Return the training minutes of a target's shipped heads by kind, of the first one of `heads_of` for each kind."""
+    heads = reversed(heads_of(target).values())
+    minutes = {config.kind: manifest_of(folder).get("minutes") for folder, config in heads}
+    return {kind: value for kind, value in minutes.items() if value is not None}
 
 
 def minutes_of_heads() -> dict[str, float]:
-    """How long the shipped heads were trained, by name, where their manifests say so."""
-    found = {name: manifest_of(assets_folder() / "heads" / name).get("minutes") for name in head_names()}
-    return {name: minutes for name, minutes in found.items() if minutes is not None}
+    """Return the training minutes of the shipped heads by name, if their manifests contain them."""
+    minutes = {name: manifest_of(_shipped_folder(name)).get("minutes") for name in head_names()}
+    return {name: value for name, value in minutes.items() if value is not None}
 
 
 def unequal_training(heads: Mapping[str, str | None]) -> str | None:
-    """One sentence where shipped heads that are compared were not trained equally long; None where all were.
+    """Return a message if the compared shipped heads have different training times, or None.
 
     Args:
-        heads: by what is compared, the name of its head; None where it has none.
+        heads: name of the head by title of the compared method; None for a method without one.
     """
     known = minutes_of_heads()
     minutes = {title: round(known[name]) for title, name in heads.items() if name in known}
     if len(set(minutes.values())) < 2:
         return None
-    listed = (HEAD_MINUTES.format(title=title, minutes=each) for title, each in minutes.items())
+    listed = (HEAD_MINUTES.format(title=title, minutes=value) for title, value in minutes.items())
     return UNEQUAL_HEADS.format(heads=", ".join(listed))
 
 
 def file_of(target: str) -> HubFile | None:
-    """The GGUF file of the Hub that a target of the table is; None for all others."""
+    """Return the GGUF file of the Hub that is a known target; None for all others."""
     return ENTRIES[target].file if target in ENTRIES else None
 
 
 def is_embedded(target: str) -> bool:
-    """Whether a target comes in a wheel."""
+    """Return whether a target is shipped in a wheel."""
     return target in ENTRIES and ENTRIES[target].source is None
 
 
 def head_here(name: str) -> Path | None:
-    """The folder of a shipped head, or a folder by its path; None for all other names."""
-    shipped = assets_folder() / "heads" / name
-    if "/" not in name and _is_head(shipped):
-        return shipped
+    """Return the folder of a shipped head or of a path; None for any other name."""
+    if "/" not in name and _is_head(_shipped_folder(name)):
+        return _shipped_folder(name)
     return Path(name).resolve() if Path(name).is_dir() else None
+
+
+def _shipped_folder(name: str) -> Path:
+    return assets_folder() / "heads" / name
 
 
 def _is_head(folder: Path) -> bool:
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
-def _head_of(target: str, source: str, entry: Entry | None) -> str | None:
-    """The head that belongs to a target: the table's, else a shipped one whose config names this target."""
-    if entry is not None:
-        return entry.head
+def _head_of(target: str, source: str) -> str | None:
+    """Return the name of a target's head: the registry's, or a shipped one with this target in its config."""
+    if target in ENTRIES:
+        return ENTRIES[target].head
     return next((name for name in head_names() if config_of(name).target_name in (target, source)), None)
 
 
 def _locate_head(name: str) -> Path | None:
-    """A head's folder; None for a head of the table that has not been trained yet."""
-    here = head_here(name)
-    if here is not None:
-        return here
+    """Return a head's folder; None for a known head that is not trained yet."""
+    folder = head_here(name)
+    if folder is not None:
+        return folder
     _refuse_missing_path(name, "draft head")
     if is_hub_id(name):
         return fetch_head(name)
@@ -359,7 +351,7 @@ def _locate_head(name: str) -> Path | None:
 
 
 def _expand_user(name: str | None) -> str | None:
-    """Return a path that begins with ~ as an absolute path; a shell does not expand it in `--target=~/x`."""
+    """Return a path that starts with ~ as an absolute path; a shell does not expand it in `--target=~/x`."""
     return str(Path(name).expanduser()) if name and name.startswith("~") else name
 
 
@@ -392,13 +384,13 @@ def _refuse_missing_path(name: str, what: str) -> None:
 
 def _list_folders(folder: Path) -> str:
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    more = ", …" if len(names) > _SHOWN else ""
-    holds = f"it holds {', '.join(names[:_SHOWN])}{more}" if names else "it holds no folders"
+    more = ", …" if len(names) > _MAX_NAMES else ""
+    holds = f"it holds {', '.join(names[:_MAX_NAMES])}{more}" if names else "it holds no folders"
     return f"the nearest existing folder is {'the current folder' if folder == Path() else folder}, {holds}"
 
 
 def _similar_folder(path: Path) -> Path | None:
-    """Return an existing folder whose name differs from a path in a few letters of each part; None if there is none."""
+    """Return an existing folder with a name that differs from a path in a few letters of each part, or None."""
     folder = Path(path.anchor)
     for part in path.parts[1 if path.anchor else 0 :]:
         if not (folder / part).is_dir():

@@ -1,4 +1,4 @@
-"""Shapes of known targets in numbers, so that their costs are computed without a network or weights."""
+"""Shapes of known targets, so that costs can be estimated without a network or weights."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from jakiro.models.families import num_kv_heads
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A decoder of Llama's shape in numbers."""
+    """Sizes of a decoder of Llama's kind."""
 
     hidden: int
     inner: int
@@ -19,7 +19,7 @@ class Shape:
 
     @classmethod
     def of(cls, config) -> "Shape":
-        """Of a transformers config."""
+        """Return the shape of a transformers config."""
         text = config.get_text_config()
         heads = text.num_attention_heads
         head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
@@ -28,27 +28,27 @@ class Shape:
 
     @property
     def layer_weights(self) -> int:
-        """Of all layers."""
+        """Number of weights of all layers."""
         return self.layers * (self._attention + 3 * self.hidden * self.inner)
 
     @property
     def weights_read(self) -> int:
-        """By one pass: all layers and the output rows."""
+        """Number of weights that a pass reads: all layers and the output matrix."""
         return self.layer_weights + self.vocabulary * self.hidden
 
     @property
     def head_weights_read(self) -> int:
-        """By one pass of a head of the official shape: two experts as wide as the hidden state."""
+        """Number of weights that a pass of an official head reads: its two experts have the width of the state."""
         return self._attention + (2 + 2 * 3) * self.hidden**2 + self.vocabulary * self.hidden
 
     @property
     def _attention(self) -> int:
-        """Weights of one layer's attention."""
+        """Number of weights of one layer's attention."""
         return self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
 
     @property
     def cache_row(self) -> int:
-        """Numbers that the cache keeps of one token."""
+        """Numbers per token in the cache."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
 

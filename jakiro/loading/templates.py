@@ -1,6 +1,6 @@
-"""Chat templates of published targets whose tokenizers have none, as those models were trained; Jinja text by name.
+"""Chat templates of published targets without one in their tokenizers, as Jinja text by name.
 
-Vicuna v1.1 and Llama 2 as FastChat and Meta publish them: the words of Vicuna's first sentence are part of the form.
+Vicuna v1.1 and Llama 2 have the templates of FastChat and Meta; Vicuna's system prompt is part of its format.
 """
 
 _VICUNA_SYSTEM = (

@@ -1,1 +1,1 @@
-"""Target models: transformers causal language models with `prefill`, `score` and a cache."""
+"""Target models: causal language models of transformers with `prefill`, `score` and a cache."""

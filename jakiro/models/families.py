@@ -1,6 +1,6 @@
-"""What a model family requires of a target: refusals by its config, attention implementations, output functions.
+"""Rules for model families: unsupported configs, attention implementations, output functions.
 
-No family is named here; `probes.py` tries which attention implementation works.
+This module does not contain names of families; `probes.py` tries which attention implementation works.
 """
 
 import copy
@@ -75,8 +75,8 @@ def refuse_what_cannot_work(config, model_class: type | None = None) -> None:
     if unknown or getattr(model_class, "_is_stateful", False):
         kinds = ", ".join(sorted(unknown)) or "recurrent state"
         raise ValueError(
-            f"{text.model_type} has layers of the kind {kinds}, whose state cannot be rolled back after a rejected "
-            "draft; choose a model with full or sliding attention in every layer."
+            f"{text.model_type} has layers of the kind {kinds}; their state cannot be rolled back after a rejected "
+            "draft. Choose a model with full or sliding attention in every layer."
         )
 
 
@@ -102,7 +102,7 @@ def readable_positions(config) -> tuple[int, str | None]:
 def stop_ids(model: nn.Module, tokenizer) -> frozenset[int]:
     """Return the ids that end a completion: end of sequence, turn or message.
 
-    They are the union of those in the generation config, the model's configs and the tokenizer.
+    The result is the union of the ids in the generation config, the model's configs and the tokenizer.
     """
     stop: set[int] = set()
     for source in (getattr(model, "generation_config", None), model.config, model.config.get_text_config(), tokenizer):

@@ -1,4 +1,4 @@
-"""Features from several layers of the target: the last hidden state, followed by those of chosen layers.
+"""Features from several layers of the target: the last hidden state, followed by hidden states of chosen layers.
 
 The last hidden state, after the final norm, comes first because the output function reads it. The other states follow
 unnormalised in ascending order, as EAGLE-3's heads read them (arXiv 2503.01840, section 3).
@@ -28,7 +28,7 @@ def features_of(base: nn.Module, feature_layers: Sequence[int], **inputs) -> Ten
 
 
 def check_feature_layers(feature_layers: Sequence[int], num_layers: int) -> None:
-    """Check that a target has these layers below its last.
+    """Check that a target has these layers below its last layer.
 
     Raises:
         ValueError: A layer is outside 1 to num_layers - 1.

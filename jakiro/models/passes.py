@@ -1,6 +1,6 @@
 """Passes of a target: `prefill` reads a prompt, `score` runs a whole draft tree at once.
 
-Drafting is unknown here; what a model family requires is in `families.py`.
+This module does not depend on drafting; the rules for model families are in `families.py`.
 """
 
 from dataclasses import dataclass
@@ -36,16 +36,16 @@ class AttentionModes:
 
 @dataclass(frozen=True, slots=True)
 class PassSettings:
-    """How a target's passes run; the result of its trial passes.
+    """Settings of a target's passes; the result of its trial passes.
 
     Attributes:
         modes: Attention implementations.
         numerics: "exact" or "fast".
-        requested_numerics: What the caller requested.
+        requested_numerics: The numerics that the caller requested.
         min_rows: Rows of a pass at least, so that a single row is rounded as in a tree.
         bucketed: Whether passes run with one row or a multiple of `TREE_ROWS`, as on a GPU.
         bit_identical: Whether trial passes over trees and over single tokens gave the same bits.
-        feature_layers: Layers whose hidden states follow the last one in features.
+        feature_layers: Layers with hidden states that follow the last one in features.
     """
 
     modes: AttentionModes
@@ -100,17 +100,17 @@ class TargetPasses:
 
     @property
     def chains_only(self) -> bool:
-        """Whether only chains can be scored, because the model counts positions inside its own attention."""
+        """True if only chains can be scored, because the model counts positions inside its own attention."""
         return self.settings.modes.fast is OWN
 
     @property
     def compiled(self) -> bool:
-        """Whether passes over trees run in compiled code."""
+        """True if passes over trees run in compiled code."""
         return self.weights.is_compiled
 
     @property
     def max_reusable_tokens(self) -> int:
-        """Length of the longest prefix whose key/value rows do not depend on how the prompt was split into chunks."""
+        """Length of the longest prefix with key/value rows that do not depend on the chunks of the prompt."""
         return self.max_positions if self.compiled else 0
 
     @property
@@ -220,7 +220,7 @@ class TargetPasses:
     def features(
         self, token_ids: Tensor, positions: Tensor, visible: Tensor, cache: PassCache, live: int | None = None
     ) -> Tensor:
-        """Run rows that follow the cached ones: a tree's, or those of a drafter that runs this model.
+        """Run rows that follow the cached ones, for a tree or for a drafter that runs this model.
 
         Args:
             token_ids: (rows,) int64.
@@ -288,7 +288,7 @@ class TargetPasses:
 
     @property
     def _only_windows(self) -> bool:
-        """Whether every layer has a sliding window."""
+        """True if every layer has a sliding window."""
         layer_types = set(getattr(self.config, "layer_types", None) or ["sliding_attention"])
         uses_window = getattr(self.config, "use_sliding_window", True)
         return bool(self.window) and uses_window and layer_types == {"sliding_attention"}

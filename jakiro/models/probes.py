@@ -1,4 +1,4 @@
-"""Trial passes of a new target: a pass over a tree must give what the stock model computes for each path alone.
+"""Trial passes of a new target: a pass over a tree must give the stock model's results for each separate path.
 
 Each model is tried once when it is taken over: a small tree with each attention implementation is compared with the
 stock model's logits for the whole text. Implementations that disagree are not used.
@@ -12,7 +12,7 @@ from jakiro.models.families import TRIAL_ERRORS
 from jakiro.system import is_out_of_memory
 
 TRIAL_PROMPT, TRIAL_CHAIN = 12, 4
-# Sizes of the trees whose passes are compared with single tokens: kernels compute 4, 6, 8 or 14 rows at a time and the
+# Sizes of the trees that are compared with single tokens: kernels compute 4, 6, 8 or 14 rows at a time and the
 # remaining rows separately
 PROBED_NODES = (2, 3, 7, 15, 31, 64)
 # Reason of a trial that fails because numbers are too large for the dtype
@@ -116,7 +116,7 @@ def chain_among_siblings(chain: Tensor, siblings: Tensor) -> DraftTree:
 
 
 def star_tree(chain: Tensor, num_nodes: int) -> DraftTree:
-    """Return the tree of chain[0] whose num_nodes - 1 children are all chain[1]."""
+    """Return the tree of chain[0] with num_nodes - 1 equal children, chain[1]."""
     depths = torch.ones(num_nodes, dtype=torch.int64, device=chain.device)
     depths[0] = 0
     return DraftTree.unscored(chain[depths], depths - 1, depths, min(num_nodes - 1, 1))

@@ -15,7 +15,7 @@ from jakiro.ops import kernels
 from jakiro.ops.blocks import BLOCKS, StoredBlocks
 from jakiro.ops.linear import RowTable
 
-# transformers' names of the model types whose layers compiled kernels run
+# transformers' names of the model types with layers that compiled kernels support
 SHAPES = ("llama", "qwen2")
 
 
@@ -79,7 +79,7 @@ class StoredModel:
         return torch.from_numpy(np.array(self._weights[name].numbers(), dtype=np.float32))
 
     def _matrix(self, *names: str) -> nn.Module:
-        """Return the layer of several matrices with the same inputs, their outputs one after another."""
+        """Return one layer for several matrices with the same inputs; their outputs are concatenated."""
         stored = [self._weights[f"{name}.weight"] for name in names]
         sizes = [weight.tensor.shape[0] for weight in stored]
         bias = None

@@ -1,4 +1,4 @@
-"""The target model: a transformers causal language model whose trial passes decide once how its passes run."""
+"""The target model: a causal language model of transformers; trial passes at load determine how its passes run."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ class TargetModel(TargetPasses):
         name: Name in traces.
         sha256: Hash of the weights, or a function that returns it or None while it is unknown.
         numerics: "exact" makes plain and tree passes round in the same way; "fast" uses stock attention and single
-            rows. If exact attention does not compute what the family does, "fast" is used and `notices` say so.
+            rows. If exact attention gives other results than the family's, "fast" is used and `notices` report it.
             Compiled passes are always exact, because that costs nothing there.
         makers: Recommended sampling settings, used if generation_config has none.
 
@@ -48,8 +48,8 @@ class TargetModel(TargetPasses):
         file_bits: Mean bits of a weight in its file if passes read a file's own bits; None otherwise.
 
     Raises:
-        ValueError: Unknown numerics, a model that is no decoder with attention in every layer, or one whose passes
-            over a tree do not give what the model computes for each path alone.
+        ValueError: Unknown numerics, a model that is not a decoder with attention in every layer, or a model without a
+            tree pass that gives its results for each separate path.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class TargetModel(TargetPasses):
 
     def with_settings(self, **changes) -> "TargetModel":
         """Return a target with the same weights and other values of some fields of `PassSettings`."""
-        other = copy.copy(self)
-        TargetPasses.__init__(other, self.weights, replace(self.settings, **changes))
-        return other
+        target = copy.copy(self)
+        TargetPasses.__init__(target, self.weights, replace(self.settings, **changes))
+        return target
 
     def with_numerics(self, numerics: str) -> "TargetModel":
         """Return a target with the same weights and other numerics; nothing is loaded again."""
         _require_known(numerics)
-        other = copy.copy(self)
+        target = copy.copy(self)
         settings = replace(self.settings, requested_numerics=numerics)
-        TargetPasses.__init__(other, self.weights, _choose_settings(self.weights, settings))
-        return other
+        TargetPasses.__init__(target, self.weights, _choose_settings(self.weights, settings))
+        return target
 
     def with_feature_layers(self, feature_layers: Sequence[int]) -> "TargetModel":
         """Return a target with the same weights for a head that reads these layers besides the last hidden state.
@@ -143,10 +143,10 @@ def _choose_settings(weights: TargetWeights, settings: PassSettings) -> PassSett
 
 
 def _find_modes(weights: TargetWeights, trial: Trial) -> AttentionModes:
-    """Return the attention implementations whose passes give the stock model's logits.
+    """Return the attention implementations that give the stock model's logits.
 
     Raises:
-        ValueError: None does.
+        ValueError: No implementation does.
     """
 
     def failure(modes: AttentionModes, numerics: str) -> str | None:
@@ -163,7 +163,7 @@ def _find_modes(weights: TargetWeights, trial: Trial) -> AttentionModes:
             break
     else:
         raise ValueError(_refusal(weights, reason))
-    # Families that project what the cache holds cannot read wider numbers from it
+    # Families that project cached rows cannot read wider numbers from the cache
     for width in dict.fromkeys((wide, None)) if fast is STOCK else ():
         modes = AttentionModes(fast, True, width)
         if failure(modes, "exact") is None:
@@ -176,7 +176,7 @@ def _refusal(weights: TargetWeights, reason: str) -> str:
     if reason == OVERFLOW and weights.dtype == torch.float16:
         return f"{family} computes numbers that float16 cannot hold; choose dtype bfloat16 or float32."
     return (
-        f"{family} cannot be a target: a pass over a tree does not give what the model computes for each path alone "
+        f"{family} cannot be a target: a pass over a tree does not give the results of each separate path "
         f"({reason}); choose another model."
     )
 

@@ -18,7 +18,7 @@ ROUNDED = "rounded_to_blocks"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TargetWeights:
-    """A target's weights in the form in which its passes read them.
+    """A target's weights as its passes read them.
 
     Attributes:
         model: The stock model, without the layers that `fused` took over, or a model in the bits of its file.
@@ -91,12 +91,12 @@ class TargetWeights:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether passes over trees run in compiled code, see `jakiro.ops.kernels`."""
+        """True if passes over trees run in compiled code, see `jakiro.ops.kernels`."""
         return self.fused is not None and self.fused.native is not None
 
     @property
     def is_quantized(self) -> bool:
-        """Whether transformers quantized the weights while loading them."""
+        """True if transformers quantized the weights while loading them."""
         return getattr(self.model, "quantization_method", None) is not None
 
     @property

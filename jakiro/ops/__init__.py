@@ -1,1 +1,1 @@
-"""Arithmetic that targets and heads share: attention, rotary positions, packed and 8-bit matrices, and the C code."""
+"""Arithmetic for targets and heads: attention, rotary positions, packed and 8-bit matrices, and the kernel registry."""

@@ -1,12 +1,13 @@
-"""Order-independent attention, and the stock one with grouped queries.
+"""Order-independent attention, and stock attention with grouped queries.
 
-A tree leaves a token's keys in other slots than plain decoding does, and floating-point sums depend on the order of
-their terms. Here scores, normaliser and weighted values are summed in float64 and only then rounded, so that order and
-number of rows show in about one of 2^29 results or fewer: where a sum lies beside a rounding boundary. That is no
-proof, as compiled code has one; it is tried at load, and where a difference is found no equal bits are promised (two
-rows over 200 keys take 99 µs a layer, by torch's own attention 55 to 68).
-Sliding windows come in through the mask. `jakiro.models.attention_modes` registers it with transformers, which takes
-seconds to import.
+Tree passes store the keys of a token in other slots than plain decoding, and floating-point sums depend on the order of
+their terms. Exact attention therefore sums scores, normalizer and weighted values in float64 before rounding. Order and
+number of rows then change about one of 2^29 results: a sum next to a rounding boundary. This is not a guarantee, unlike
+in compiled code. Trial passes at load compare the bits, and equal bits are not promised if they differ. Two rows over
+200 keys take 99 µs per layer, with torch's own attention 55 to 68.
+
+The mask contains sliding windows. `jakiro.models.attention_modes` registers this attention with transformers, which
+takes seconds to import.
 """
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn import functional
 
 
 def additive_mask(visible: Tensor, dtype: torch.dtype, num_groups: int) -> Tensor:
-    """A (rows, keys) mask as numbers to add to scores, repeated for a group's queries: (1, groups · rows, keys)."""
+    """Return a (rows, keys) mask as addends of scores, repeated for a group's queries: (1, groups · rows, keys)."""
     mask = torch.full((num_groups, *visible.shape), -torch.inf, dtype=dtype, device=visible.device)
     return mask.masked_fill_(visible, 0.0).view(1, -1, visible.shape[1])
 
@@ -23,11 +24,15 @@ def additive_mask(visible: Tensor, dtype: torch.dtype, num_groups: int) -> Tenso
 def attend_exactly(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scaling: float, softcap: float | None = None
 ) -> Tensor:
-    """The sums themselves, in float64 from the products on.
+    """Compute attention with products and sums in float64.
 
     Args:
-        query: (heads, rows, head_dim); key, value: (kv_heads, keys, head_dim).
-        bias: what `additive_mask` gives in float64.
+        query: (heads, rows, head_dim).
+        key: (kv_heads, keys, head_dim).
+        value: (kv_heads, keys, head_dim).
+        bias: Result of `additive_mask` in float64.
+        scaling: Factor of the scores.
+        softcap: Soft cap of the scores, or None.
 
     Returns:
         (heads, rows, head_dim) in the query's dtype.
@@ -43,14 +48,17 @@ def attend_exactly(
 
 
 def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:
-    """Stock attention with the queries that share a key/value head as its rows.
+    """Compute stock attention; queries with a common key/value head become rows of one head.
 
-    On a GPU, torch's fused kernel that takes a mask knows no grouped queries; this way they need no copies of the keys.
-    Loading turns cuDNN's kernel off for good: switched for each call, kernels would change under other threads too.
+    On a GPU, torch's fused kernel with a mask does not support grouped queries, and copying the keys costs time. The
+    kernel of cuDNN is disabled once at load: a switch for each call would change the kernels of other threads, too.
 
     Args:
-        queries: (heads, rows, head_dim); keys, values: (1, kv_heads, keys, head_dim).
-        mask: what `additive_mask` gives.
+        queries: (heads, rows, head_dim).
+        keys: (1, kv_heads, keys, head_dim).
+        values: (1, kv_heads, keys, head_dim).
+        mask: Result of `additive_mask`.
+        scaling: Factor of the scores.
 
     Returns:
         (heads, rows, head_dim).

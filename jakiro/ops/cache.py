@@ -1,6 +1,7 @@
-"""The key/value cache of targets and heads: allocated once per call, rows appended by a pass, the accepted ones kept.
+"""The key/value cache of targets and heads: a pass appends rows, and rejected rows are removed.
 
-It fits any transformers decoder. Every layer keeps its full length; a sliding window lives in the mask.
+It works with any transformers decoder and is allocated once per answer. Every layer stores the full length, because
+masks implement sliding windows.
 """
 
 from collections.abc import Sequence
@@ -12,40 +13,40 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class PassCache(Protocol):
-    """What passes need of a cache: `RowCache` is one, and so is `jakiro.backends.cuda_graphs.cache.StaticRows`.
+    """Protocol of caches in passes, implemented by `RowCache` and `jakiro.backends.cuda_graphs.cache.StaticRows`.
 
     Attributes:
-        length: rows before the pass's own; a () int64 tensor where the host does not know it.
-        is_empty: whether the host knows that there are none.
+        length: Number of rows before those of the pass; a () int64 tensor if it is stored on the device.
+        is_empty: Whether the cache has no rows; False if the length is stored on the device.
     """
 
     length: int | Tensor
     is_empty: bool
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
-        """Adds a layer's rows; returns all rows that the pass attends to, each (1, kv_heads, columns, head_dim)."""
+        """Append rows of a layer; return the keys and values to attend to, (1, kv_heads, columns, head_dim)."""
 
     def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
-        """As `update`, of keys and below them values, (2 · kv_heads, rows, head_dim) → (kv_heads, columns, ·)."""
+        """Call `update` for keys followed by values, (2 · kv_heads, rows, head_dim) → (kv_heads, columns, head_dim)."""
 
     def end_after(self, rows: int) -> int:
-        """What the length is at most, after so many more rows; the host knows it."""
+        """Return an upper bound of the length after so many more rows, without reading the device."""
 
     def visible(self, among: Tensor) -> Tensor:
-        """(rows, newest) bool, how the pass's rows see the newest ones and one another → (rows, columns) bool."""
+        """Return the (rows, columns) mask of a pass from the part of its newest rows, see `RowCache.visible`."""
 
     def column_positions(self, positions: Tensor) -> Tensor:
-        """(columns,) absolute positions; `positions` are the pass's rows' own."""
+        """Return the (columns,) absolute positions; `positions` belong to the rows of the pass."""
 
 
 class RowStore:
-    """Keys and values of all layers in one tensor, so that rows of all of them move at once.
+    """Keys and values of all layers in one tensor, so that one operation moves rows of all layers.
 
-    It is made when the first layer writes. A layer of another shape has tensors of its own.
+    The tensor is allocated when the first layer writes. A layer with another shape has separate tensors.
 
     Args:
-        dtype: None stores what the layers write.
-        rows: (layers, 2, kv_heads, capacity, head_dim), storage that exists already.
+        dtype: Dtype of the storage; None for the dtype of the keys and values.
+        rows: (layers, 2, kv_heads, capacity, head_dim), existing storage.
     """
 
     def __init__(self, num_layers: int, capacity: int, dtype: torch.dtype | None, rows: Tensor | None = None) -> None:
@@ -53,7 +54,7 @@ class RowStore:
         self.dtype = dtype if rows is None else rows.dtype
 
     def shared(self, index: int, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor] | None:
-        """A layer's part, keys and values (1, kv_heads, capacity, head_dim), for what it writes; None if it differs."""
+        """Return the (1, kv_heads, capacity, head_dim) storage of a layer's keys and values; None if shapes differ."""
         if key_states.shape != value_states.shape:
             return None
         if self.rows is None:
@@ -65,21 +66,21 @@ class RowStore:
         return (self.rows[index, 0][None], self.rows[index, 1][None]) if fits else None
 
     def check(self, rows: int) -> None:
-        """Raises ValueError where so many rows do not fit."""
+        """Raise ValueError if the capacity is smaller than `rows`."""
         if rows > self.capacity:
             raise ValueError(f"the cache holds {self.capacity} rows, {rows} are needed")
 
     def alone(self, states: Tensor) -> Tensor:
-        """(1, kv_heads, capacity, head_dim) for one layer's keys or values."""
+        """Return separate storage for the keys or values of one layer, (1, kv_heads, capacity, head_dim)."""
         shape = (1, states.shape[1], self.capacity, states.shape[3])
         return torch.zeros(shape, dtype=self.dtype or states.dtype, device=states.device)
 
 
 class RowLayer(CacheLayerMixin):
-    """One layer's rows, (1, kv_heads, capacity, head_dim), filled from the front.
+    """Rows of one layer, (1, kv_heads, capacity, head_dim), filled from the front.
 
     Attributes:
-        by_itself: whether its rows lie outside of the store.
+        by_itself: Whether its rows are stored separately.
     """
 
     is_sliding = False
@@ -97,7 +98,7 @@ class RowLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        """Appends rows and returns all rows so far."""
+        """Append rows and return all rows."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         end = self.length + key_states.shape[2]
@@ -118,16 +119,16 @@ class RowLayer(CacheLayerMixin):
 
 
 class RowCache(Cache):
-    """All layers' rows for one sequence.
+    """Rows of all layers for one sequence.
 
-    They lie in one tensor, so that the rows of an accepted path move at once: 0.04 ms instead of 0.61 with two moves a
-    layer (thirty layers, one thread).
+    They are stored in one tensor, so that one operation moves the rows of an accepted path: 0.04 ms instead of 0.61
+    with two operations per layer (thirty layers, one thread).
 
     Args:
-        num_layers: layers of the target or head.
-        capacity: rows to allocate: prompt, answer and the widest tree together.
-        storage_dtype: None stores what the model writes; float64 keeps an exact copy for order-independent attention.
-        rows: storage that exists already, see `RowStore`.
+        num_layers: Layers of the target or head.
+        capacity: Rows to allocate: prompt, answer and the widest tree together.
+        storage_dtype: None for the model's dtype; float64 stores exact copies for order-independent attention.
+        rows: Existing storage, see `RowStore`.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class RowCache(Cache):
 
     @property
     def length(self) -> int:
-        """Rows that are filled."""
+        """Number of filled rows."""
         return self.layers[0].length
 
     @property
@@ -157,15 +158,15 @@ class RowCache(Cache):
         return self.length + rows
 
     def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
-        """As `PassCache.update_both`."""
+        """Implement `PassCache.update_both`."""
         keys, values = self.update(*(part[None] for part in both.chunk(2)), layer_idx)
         return keys[0], values[0]
 
     def visible(self, among: Tensor) -> Tensor:
-        """The mask of a pass over the next rows, which see all rows but the newest ones that `among` leaves out.
+        """Return the mask of a pass over the next rows, which attend to all older rows and to those in `among`.
 
         Args:
-            among: (rows, newest) bool; the last columns are the rows themselves, those before them are cached.
+            among: (rows, newest) bool; the last columns are the rows of the pass, the columns before are cached rows.
 
         Returns:
             (rows, length + rows) bool.
@@ -175,11 +176,11 @@ class RowCache(Cache):
         return torch.cat([older, among], dim=1)
 
     def column_positions(self, positions: Tensor) -> Tensor:
-        """The absolute position of every column of `visible`; `positions` are the next rows' own."""
+        """Return the absolute position of every column of `visible`; `positions` belong to the next rows."""
         return torch.cat([torch.arange(self.length, device=positions.device), positions])
 
     def extend(self, rows: int) -> int:
-        """Counts rows that the caller writes into the store, and returns the place of the first one."""
+        """Count rows that the caller writes into the store; return the index of the first one."""
         start = self.length
         self.store.check(start + rows)
         for layer in self.layers:
@@ -187,16 +188,16 @@ class RowCache(Cache):
         return start
 
     def first(self, length: int) -> Tensor:
-        """The first rows of layers that lie in one tensor, (layers, 2, kv_heads, length, head_dim)."""
+        """Return the first rows of the common storage, (layers, 2, kv_heads, length, head_dim)."""
         return self.store.rows[..., :length, :]
 
     def load_prefix(self, rows: Tensor) -> None:
-        """Fills an empty cache, whose storage exists already, with what `first` gives."""
+        """Fill an empty cache that has storage with rows from `first`."""
         self.extend(rows.shape[-2])
         self.first(rows.shape[-2]).copy_(rows)
 
     def keep(self, base: int, rows: Sequence[int] = ()) -> None:
-        """Keeps the first `base` rows, and after them base + rows[0], base + rows[1], … in this order; no others.
+        """Compact the cache to the first `base` rows, followed by rows base + rows[0], base + rows[1], …
 
         Raises:
             ValueError: fewer rows are filled.

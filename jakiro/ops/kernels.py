@@ -16,7 +16,7 @@ from jakiro.ops.blocks import StoredBlocks
 if TYPE_CHECKING:
     from jakiro.ops.cache import RowCache
 
-# Modules whose `KERNELS` replaces operations, the preferred one first. Without its line and folder a module is removed.
+# Modules with a `KERNELS` that replaces operations, the preferred one first. To remove one, delete its line and folder.
 MODULES: tuple[str, ...] = (
     "jakiro.backends.native.kernels",
 )  # fmt: skip
@@ -43,7 +43,7 @@ class DecoderKernel(Protocol):
         """Return whether the kernel can append rows to this cache."""
 
     def __call__(
-        self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: "RowCache", kept: Sequence[int]
+        self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: "RowCache", output_layers: Sequence[int]
     ) -> list[Tensor]:
         """Run tokens; see `jakiro.backends.native.decoder.NativeDecoder`."""
 

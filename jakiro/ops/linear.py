@@ -1,11 +1,10 @@
-"""Linear layers with packed weights, for float32 passes of few rows on a CPU.
+"""Linear layers with packed weights, for float32 passes over few rows on a CPU.
 
-Where there are compiled functions, they multiply (`jakiro.ops.kernels`); the layers here are for all other
-machines: one row times sixty matrices of 1536 × 576 takes 8.0 ms, with `nn.Linear` 15.1 (Zen 3). The stock layer hands
-a row-major matrix to a general matrix product, which is slow for 2 to 64 rows and whose rounding depends on the number
-of rows. Packed once at load, the same weights are read at memory speed, and each row is computed alike however many
-rows run together: torch's kernels, which differ by processor, run only with numbers of rows that were tried on this one
-and came out alike.
+Registered kernels (`jakiro.ops.kernels`) replace these layers. Without kernels, one row times sixty matrices of
+1536 × 576 takes 8.0 ms, with `nn.Linear` 15.1 (Zen 3). The stock layer passes a row-major matrix to a general matrix
+product, which is slow for 2 to 64 rows and rounds differently for different numbers of rows. Weights that are packed
+once at load are read at memory speed, and the result of a row does not depend on the number of rows: torch's kernels
+differ between processors, so they run only with numbers of rows that gave equal results on this one.
 """
 
 import functools
@@ -21,15 +20,15 @@ from jakiro.ops.kernels import Kernels, Packing
 from jakiro.ops.rounding import rounded_to_blocks
 
 _TYPICAL_ROWS = 8
-# Numbers of rows that are tried, and rows of the largest tree: more than that are read from a prompt
+# Largest number of rows that is tried, and rows of the largest tree; only prompts have more rows
 _TRIED_ROWS, _TREE_ROWS = 64, 256
-# The largest matrix, in weights, of which all outputs are tried; and the fewest results compared per row: a single one
-# may round to the same bits by chance
+# Number of weights up to which all outputs of a matrix are tried, and smallest number of results compared per row: a
+# single result may have the same bits by chance
 _TRIED_WEIGHTS, _TRIED_RESULTS = 2**20, 64
 
 
 class PackedLinear(nn.Module):
-    """Same function as the `nn.Linear` it replaces, by oneDNN's packed kernel."""
+    """The function of an `nn.Linear`, computed by oneDNN's packed kernel."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -42,21 +41,22 @@ class PackedLinear(nn.Module):
 
 
 class BatchInvariantLinear(nn.Module):
-    """A packed layer that computes each row alike however many run together.
+    """A packed layer that computes each row independently of the number of rows.
 
-    Torch's kernels have special cases, for one row or for the last rows of many, that add the same products up in
-    another order. So rows are padded with rows of zeros to a number without such a case, and a large tree is computed
-    in parts. Prompts are not padded: they are the same for every method.
+    Torch's kernels have special cases, for one row or for the last rows of many, that sum the same products in another
+    order. Therefore rows are padded with zeros to a number without such a case, and a large tree is computed in parts.
+    Prompts are not padded, because all methods read the same prompt.
 
     Args:
-        layer: the packed layer; counts: numbers of rows that it computes alike, ascending, see `alike_counts`.
+        layer: The packed layer.
+        counts: Ascending numbers of rows with equal results, see `alike_counts`.
     """
 
     def __init__(self, layer: nn.Module, counts: Sequence[int]) -> None:
         super().__init__()
         self.layer, self._most = layer, counts[-1]
         self.out_features, self.in_features = layer.out_features, layer.in_features
-        # At each number of rows, those to run with
+        # Padded number of rows for each number of rows
         self._rows = [next(count for count in (0, *counts) if count >= rows) for rows in range(self._most + 1)]
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -75,9 +75,9 @@ class BatchInvariantLinear(nn.Module):
 
 
 def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
-    """The fastest packed layer that changes no weight.
+    """Return the fastest packed layer without loss.
 
-    Of float32 weights one that rounds each row alike on this processor; bfloat16 ones promise no such thing.
+    With float32 weights its results do not depend on the number of rows; with bfloat16 weights they may.
     """
     if weight.dtype == torch.bfloat16:
         return PackedLinear(weight, bias)
@@ -88,15 +88,15 @@ def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
 
 
 def alike_counts(layer: Packing, out_features: int, in_features: int, bias: bool = False) -> tuple[int, ...]:
-    """The numbers of rows that a packed layer of this shape computes alike on this processor, ascending.
+    """Return the numbers of rows for which a packed layer of this shape gives equal results on this processor.
 
-    For every number up to `_TRIED_ROWS`, a pass over as many copies of one row is tried. Where all copies get the same
-    bits, the number joins the group of those that gave these bits; the largest group is returned. With a number outside
-    it, the kernel treats some rows as a special case. Each shape and number of threads is tried once, with random
-    weights, in some tens of milliseconds.
+    For every number up to `_TRIED_ROWS`, a pass over as many copies of one row is tried. If all copies have the same
+    bits, the number joins the group with these bits; the largest group is returned, ascending. With other numbers, the
+    kernel treats some rows as a special case. Each shape and number of threads is tried once, with random weights, in
+    some tens of milliseconds.
     """
     if out_features * in_features > _TRIED_WEIGHTS:
-        # As many outputs as before are left over after whole blocks of a kernel
+        # Keep the number of outputs that remain after whole blocks of a kernel
         out_features = max(_TRIED_WEIGHTS // in_features // 64, 1) * 64 + out_features % 64
     return _tried_counts(layer, out_features, in_features, bias, torch.get_num_threads())
 
@@ -122,7 +122,7 @@ def _tried_counts(layer: Packing, out_features: int, in_features: int, bias: boo
 
 
 class RowTable(Protocol):
-    """A stored matrix whose rows are looked up by index, such as `jakiro.backends.native.linear.BlockLinear`."""
+    """A stored matrix for row lookups by index, such as `jakiro.backends.native.linear.BlockLinear`."""
 
     shape: tuple[int, int]
     device: torch.device
@@ -133,64 +133,69 @@ class RowTable(Protocol):
 
 
 def looked_up(table: Tensor | RowTable, ids: Tensor) -> Tensor:
-    """(…,) int64 numbers of rows → (…, width), the rows of an embedding or an output function."""
+    """Return the rows of an embedding or an output function: (…,) int64 indices → (…, width)."""
     return nn.functional.embedding(ids, table) if isinstance(table, Tensor) else table.rows(ids)
 
 
 def packing_works(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether this build of torch packs weights for this device and dtype, tried on a small matrix."""
+    """Return whether weights can be packed for this device and dtype, tried on a small matrix."""
     if device.type != "cpu" or dtype != torch.float32:
         return False
     return native_works() or (torch.backends.mkldnn.is_available() and _works(PackedLinear))
 
 
 def packs_bfloat16(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether bfloat16 matrices can be packed, for many rows: processors that multiply them in hardware do."""
+    """Return whether bfloat16 matrices can be packed for many rows: if the processor multiplies them in hardware."""
     is_wanted = device.type == "cpu" and dtype == torch.bfloat16 and torch.backends.mkldnn.is_available()
     return is_wanted and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 @functools.cache
 def native_works() -> bool:
-    """Whether there are compiled functions, and they multiply as they should."""
-    found = kernels.current()
-    return found is not kernels.TORCH and _works(found.linear) and _blocks_work(found)
+    """Return whether kernels are registered and their products are right."""
+    registered = kernels.current()
+    return registered is not kernels.TORCH and _works(registered.linear) and _blocks_work(registered)
 
 
 def linear_kernels() -> Kernels:
-    """Return the kernels whose products were checked on this machine, or torch's."""
+    """Return the registered kernels if their products are right on this machine, or torch's."""
     return kernels.current() if native_works() else kernels.TORCH
 
 
-def _blocks_work(found: Kernels) -> bool:
-    """Whether products of 8-bit blocks have the bits of what `dots.h` says, computed number by number."""
+def _blocks_work(registered: Kernels) -> bool:
+    """Return whether products of 8-bit blocks have the same bits as `block_products`."""
     generator = torch.Generator().manual_seed(0)
     bytes_of = torch.randint(0, 256, (40, 3, 16), generator=generator, dtype=torch.uint8)
     about = torch.randn((40, 3, 2), generator=generator).half()
     stored = torch.cat([about.view(torch.uint8), bytes_of], dim=-1).flatten(1)
-    layer = found.block_linear([StoredBlocks("Q4_1", stored.numpy())], 96, None)
+    layer = registered.block_linear([StoredBlocks("Q4_1", stored.numpy())], 96, None)
     numbers, hidden = torch.cat([bytes_of & 15, bytes_of >> 4], dim=-1), torch.randn((5, 96), generator=generator)
     expected = block_products(numbers, *about.float().unbind(-1), hidden)
     return torch.equal(layer(hidden), expected)
 
 
 def block_products(numbers: Tensor, scales: Tensor, minima: Tensor, hidden: Tensor) -> Tensor:
-    """What `BlockLinear` computes, in torch's own operations.
+    """Compute the products of 8-bit blocks with torch's own operations, as the compiled `BlockLinear` defines them.
 
     Args:
-        numbers: (outputs, blocks, block) whole numbers of at most 8 bits; scales, minima: (outputs, blocks) float32.
+        numbers: (outputs, blocks, block) whole numbers of at most 8 bits.
+        scales: (outputs, blocks) float32.
+        minima: (outputs, blocks) float32.
         hidden: (rows, blocks · block) float32.
+
+    Returns:
+        (rows, outputs) float32.
     """
     outputs, blocks, block = numbers.shape
     read = hidden.view(-1, blocks, block)
     largest = read.abs().amax(-1).clamp_min(1e-30)
-    # Of a number over a tensor torch makes a reciprocal and a product
+    # A tensor, because torch divides a number by a tensor with a reciprocal and a product
     most = torch.full_like(largest, 32767)
-    whole = (read * (most / largest)[..., None]).round().double()
+    rounded = (read * (most / largest)[..., None]).round().double()
     row_scales, result = largest / most, torch.zeros(len(hidden), outputs)
-    sums = row_scales * whole.sum(-1).float()
+    sums = row_scales * rounded.sum(-1).float()
     for at in range(blocks):
-        products = (whole[:, at] @ numbers[:, at].double().T).float()
+        products = (rounded[:, at] @ numbers[:, at].double().T).float()
         result = result + products * (scales[:, at] * row_scales[:, at, None])
         result = result + minima[:, at] * sums[:, at, None]
     return result
@@ -198,7 +203,7 @@ def block_products(numbers: Tensor, scales: Tensor, minima: Tensor, hidden: Tens
 
 @functools.cache
 def _works(layer: Packing) -> bool:
-    """Whether a packed layer's results over a small matrix are the product; torch may have no kernel for it."""
+    """Return whether a packed layer computes the product with a small matrix; torch may have no kernel for it."""
     weight = torch.linspace(-1, 1, 48 * 32).view(48, 32).half().float()
     hidden = torch.linspace(-1, 1, 4 * 32).view(4, 32)
     product = hidden @ weight.T
@@ -209,13 +214,13 @@ def _works(layer: Packing) -> bool:
 
 
 def packed_itemsize(module: nn.Module, dtype: torch.dtype) -> int:
-    """Bytes of a weight as passes read it: those of the smallest packed one below a module, else its dtype's."""
+    """Return the bytes of a weight in passes: the smallest of the packed layers in a module, or that of the dtype."""
     packed = (layer.itemsize for layer in module.modules() if hasattr(layer, "itemsize"))
     return min(packed, default=dtype.itemsize)
 
 
 def pack_linears(module: nn.Module, packing: Packing = packed_linear) -> None:
-    """Replaces every `nn.Linear` below `module` by a packed one, in place."""
+    """Replace every `nn.Linear` in a module by a packed layer, in place."""
     for name, child in module.named_children():
         if type(child) is nn.Linear:
             setattr(module, name, packing(child.weight, child.bias))
@@ -225,7 +230,7 @@ def pack_linears(module: nn.Module, packing: Packing = packed_linear) -> None:
 
 @torch.inference_mode()
 def round_linears(module: nn.Module) -> None:
-    """Rounds the weights of every `nn.Linear` below `module` in place to what `BlockLinear.rounded` keeps of them."""
+    """Round the weights of every `nn.Linear` in a module in place, as `BlockLinear.rounded` does."""
     for child in module.modules():
         if type(child) is nn.Linear:
             scales, numbers = rounded_to_blocks(child.weight)

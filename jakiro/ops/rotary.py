@@ -5,18 +5,18 @@ from torch import Tensor, nn
 
 
 def changes_with_length(rotary: nn.Module) -> bool:
-    """Whether a rotary embedding's angles depend on the current length of the text."""
+    """Return whether a rotary embedding's angles depend on the current length of the text."""
     return any(kind in str(getattr(rotary, "rope_type", "default")) for kind in ("dynamic", "longrope"))
 
 
 def signed(sin: Tensor) -> Tensor:
-    """sin with the first half of its last dimension negated, as `apply_rotary` takes it."""
+    """Return sin with the first half of its last dimension negated, as `apply_rotary` requires."""
     first, second = sin.chunk(2, dim=-1)
     return torch.cat([-first, second], dim=-1)
 
 
 def apply_rotary(rows: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
-    """x·cos + rotate_half(x)·sin over the last dimension; rotating half is rolling by half once the sign is in sin."""
+    """Return x·cos + rotate_half(x)·sin over the last dimension; with a signed sin, rotate_half is a roll by half."""
     return torch.addcmul(rows * cos, rows.roll(rows.shape[-1] // 2, -1), signed_sin)
 
 
@@ -24,16 +24,16 @@ class AngleTable:
     """Cosines and signed sines of all positions, computed once and looked up: 9 instead of 196 µs for eight rows.
 
     Args:
-        rotary: whose angles do not change with the length.
+        rotary: A rotary embedding with angles that do not depend on the length of the text.
     """
 
     def __init__(self, rotary: nn.Module, dtype: torch.dtype = torch.float32) -> None:
         self.rotary, self.dtype = rotary, dtype
-        # (2, positions, head_dim), the last one; captured passes read the others where they lie
+        # (2, positions, head_dim) each; the last one is used, captured passes read earlier ones at their addresses
         self._tables: list[Tensor] = []
 
     def up_to(self, last: int, device: torch.device) -> Tensor:
-        """Of all positions up to `last` or further, (2, positions, head_dim), sines as `signed` gives them."""
+        """Return cosines and signed sines of the positions 0 to at least `last`, (2, positions, head_dim)."""
         if not self._tables or self._tables[-1].shape[1] <= last:
             count = max(1024, 2 * last)
             cos, sin = self.rotary(torch.empty((), device=device), torch.arange(count, device=device)[None])
@@ -41,6 +41,6 @@ class AngleTable:
         return self._tables[-1]
 
     def at(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """(…,) int64 positions, none of them after `last` → two (…, head_dim), sines as `signed` gives them."""
-        found = self.up_to(last, positions.device).index_select(1, positions.flatten())
-        return found.view(2, *positions.shape, -1).unbind(0)
+        """Return cosines and signed sines, both (…, head_dim), of (…,) int64 positions up to `last`."""
+        angles = self.up_to(last, positions.device).index_select(1, positions.flatten())
+        return angles.view(2, *positions.shape, -1).unbind(0)

@@ -1,24 +1,24 @@
-"""Weights in 8 bits: columns brought to one size, then one scale for each row; or one for every 32 inputs of a row."""
+"""Weights in 8 bits: scaled columns and one scale for each row, or one scale for every 32 inputs of a row."""
 
 import torch
 from torch import Tensor
 
-# At once: copies of a whole vocabulary would leave the processor's cache, and be a model's highest memory
+# Rows converted at once: copies of a whole vocabulary exceed the processor's cache and would be the memory peak
 _ROWS = 512
 
 
 def column_factors(weight: Tensor) -> Tensor:
-    """What moves the sizes of a matrix' columns into what it reads (SmoothQuant, arXiv 2211.10438, with weights alone).
+    """Return factors that move the sizes of a matrix' columns to its inputs (SmoothQuant, arXiv 2211.10438).
 
-    A head trained in whitened coordinates has small weights where its input is large. Once the columns are of one size,
-    the input's numbers are as large as what they contribute, and rounding them loses a tenth as much.
+    Only the weights are used. A head trained in whitened coordinates has small weights for large inputs. After scaling,
+    an input is as large as its contribution, and rounding the inputs loses a tenth as much.
 
     Args:
         weight: (outputs, inputs).
 
     Returns:
-        (inputs,) powers of two, so that moving them rounds nothing; columns over them have a root mean square near one
-        over rows that are not zero.
+        (inputs,) powers of two, which cause no rounding. Columns divided by them have a root mean square near one over
+        rows that are not zero.
     """
     num_rows = (weight != 0).any(1).sum().clamp_min(1)
     squares = sum(rows.double().square().sum(0) for rows in weight.split(_ROWS))
@@ -27,7 +27,7 @@ def column_factors(weight: Tensor) -> Tensor:
 
 
 def rounded_to_8_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A matrix as int8 numbers, (outputs,) float32 scales and (inputs,) float32 factors, whose product it is about."""
+    """Approximate a matrix by the product of int8 numbers, (outputs,) float32 scales and (inputs,) float32 factors."""
     weight = weight.detach().float()
     factors, numbers, scales = column_factors(weight), [], []
     for rows in weight.split(_ROWS):
@@ -38,7 +38,7 @@ def rounded_to_8_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def rounded_to_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix by the rule of GGUF's Q8_0; what was rounded once stays as it is.
+    """Round a matrix by the rule of GGUF's Q8_0; rounding it again changes nothing.
 
     Args:
         weight: (outputs, inputs).
@@ -46,12 +46,9 @@ def rounded_to_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (outputs, blocks, 1) float16 scales and (outputs, blocks, 32) int8 numbers, zeros after the last input.
     """
-    found = [_rounded_rows(rows) for rows in weight.detach().split(_ROWS)]
-    return torch.cat([scales for scales, _ in found]), torch.cat([numbers for _, numbers in found])
-
-
-def _rounded_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    outputs, inputs = weight.shape
-    blocks = torch.nn.functional.pad(weight.float(), (0, -inputs % 32)).view(outputs, -1, 32)
-    scales = (blocks.abs().amax(-1, keepdim=True) / 127).half()
-    return scales, (blocks * (1 / scales.float()).nan_to_num(posinf=0)).round().to(torch.int8)
+    scales, numbers = [], []
+    for rows in weight.detach().split(_ROWS):
+        blocks = torch.nn.functional.pad(rows.float(), (0, -rows.shape[1] % 32)).unflatten(1, (-1, 32))
+        scales.append((blocks.abs().amax(-1, keepdim=True) / 127).half())
+        numbers.append((blocks * (1 / scales[-1].float()).nan_to_num(posinf=0)).round().to(torch.int8))
+    return torch.cat(scales), torch.cat(numbers)

@@ -188,7 +188,7 @@ def _check(request: Request, keys: Sequence[str], closed: str | None) -> Caller:
 def _is_local_name(host_header: str) -> bool:
     """Return whether a Host header names this machine or its network.
 
-    A website whose name was made to point here (DNS rebinding) has another name.
+    A website's name that points here (DNS rebinding) is another name.
     """
     try:
         host = urlsplit(f"//{host_header}").hostname or ""

@@ -34,7 +34,7 @@ class Refusal(Exception):
 
 
 def prompt_error(message: str, request) -> Refusal:
-    """Return the refusal of a request whose prompt, answer prefix or grammar does not fit the model.
+    """Return the refusal of a prompt, an answer prefix or a grammar that does not fit the model.
 
     Args:
         message: the library's error.

@@ -52,7 +52,7 @@ def token_dict(token: Scored) -> dict:
 
 
 def chat_logprobs(tokens: Sequence[tuple[Scored, ...]]) -> dict | None:
-    """Return the log probabilities of a chat; each entry is the token, then the likeliest in its place."""
+    """Return the log probabilities of a chat; each entry is the token, then the most likely ones in its place."""
     if not tokens:
         return None
     return {"content": [token_dict(first) | {"top_logprobs": list(map(token_dict, rest))} for first, *rest in tokens]}
@@ -71,7 +71,7 @@ def text_logprobs(tokens: Sequence[tuple[Scored, ...]], offsets: TextOffsets) ->
 
 
 def alternatives_dict(place: Ranked) -> dict:
-    """Return a token's rank and the likeliest tokens in its place, with ids from which an answer can continue."""
+    """Return a token's rank and the most likely tokens in its place, with ids from which an answer can continue."""
     chosen, *likeliest = [token_dict(token) | {"id": token.token_id} for token in place.tokens]
     return chosen | {"rank": place.rank, "alternatives": likeliest}
 
@@ -84,5 +84,5 @@ def bounded(logprob: float) -> float | None:
 def _by_name(ranked: tuple[Scored, ...]) -> dict[str, float] | None:
     if math.isnan(ranked[0].logprob):
         return None
-    # The likeliest tokens first; the chosen one follows if it is not among them
+    # The most likely tokens first; the chosen one follows if it is not among them
     return {token_name(token): bounded(token.logprob) for token in (*ranked[1:], ranked[0])}

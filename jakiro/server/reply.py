@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
     Attributes:
         text: completed text.
-        logprobs: per token, if requested: the token, then the likeliest in its place.
+        logprobs: per token, if requested: the token, then the most likely ones in its place.
         extension: requested lists of the field `jakiro`, one entry per token.
     """
 
@@ -230,7 +230,7 @@ class Reply:
 
 
 def _count_drafted(trace: Trace, prediction: str) -> tuple[int, int]:
-    """Return the number of drafted tokens, and the number of those in the answer.
+    """Return the numbers of drafted tokens and of accepted ones in the answer.
 
     With a predicted output, only the tokens that it proposed are counted.
     """

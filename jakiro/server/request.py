@@ -74,8 +74,8 @@ class JakiroExtension(_Strict):
     Attributes:
         method: drafting method.
         provenance: report which drafter proposed each token.
-        alternatives: report the likeliest tokens in each token's place.
-        answer_prefix_ids: token ids with which the answer begins.
+        alternatives: report the most likely tokens in each token's place.
+        answer_prefix_ids: given token ids at the start of the answer.
         grammar: grammar of the answer.
     """
 
@@ -213,7 +213,7 @@ def read_chat(values: dict, default_tokens: int) -> tuple[CompletionRequest, ...
 
 
 def read_text(values: dict, default_tokens: int) -> tuple[CompletionRequest, ...]:
-    """Read a request to `/completions`; arguments and errors are those of `read_chat`."""
+    """Read a request to `/completions`; see `read_chat` for arguments and errors."""
     sampled, body = _read(TextBody, values)
     if body.best_of not in (1, body.n):
         raise Refusal(400, f"best_of must be 1, or equal n; got {body.best_of}.", "best_of")
@@ -327,7 +327,7 @@ def _requests(
         sampled: sampling settings of the request, unchecked.
         limits: fields that limit the answer; the first one that is not None counts.
         default_tokens: limit if there is none.
-        logprobs: name of the field that asks for log probabilities, and how many.
+        logprobs: name of the field that requests log probabilities, and their number.
     """
     settings = _sampling(sampled)
     name, limit = next(((name, value) for name, value in limits.items() if value is not None), ("", default_tokens))

@@ -7,23 +7,7 @@ from jakiro.text.arguments import (
     set_template_arguments,
     with_default_arguments,
 )
-from jakiro.text.chat import encode_messages, find_omitted_messages
+from jakiro.text.chat import encode_messages, find_omitted_messages, render_messages
 from jakiro.text.messages import ROLES, as_messages, join_text_parts
 from jakiro.text.stop_strings import UntilStop
 from jakiro.text.tokens import IncrementalDecoder, TokenText
-
-__all__ = [
-    "ROLES",
-    "IncrementalDecoder",
-    "TokenText",
-    "UntilStop",
-    "as_messages",
-    "check_template_arguments",
-    "encode_messages",
-    "find_omitted_messages",
-    "join_text_parts",
-    "merge_template_arguments",
-    "read_arguments",
-    "set_template_arguments",
-    "with_default_arguments",
-]

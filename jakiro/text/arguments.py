@@ -6,11 +6,11 @@ from inspect import signature
 
 from jakiro.config import shortened
 
-_NOT_AN_OBJECT = 'Template arguments are a JSON object, such as {{"enable_thinking": false}}; you gave {}.'
+_NOT_AN_OBJECT = 'Template arguments are a JSON object, such as {{"enable_thinking": false}}; got {}.'
 
 
 def check_template_arguments(tokenizer, arguments: Mapping[str, object] | None) -> dict[str, object]:
-    """Return the arguments of a chat template after a check; None gives an empty dictionary.
+    """Return the arguments of a chat template after a check; for None, an empty dictionary.
 
     Raises:
         ValueError: this is no mapping, a name is reserved by the template or the tokenizer, or a value is no text,

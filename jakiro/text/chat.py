@@ -17,7 +17,7 @@ def encode_messages(
     raw_prompt: str | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> list[int]:
-    """Return the token ids of a conversation that ends where the model's answer begins.
+    """Return the token ids of a conversation, up to the start of the model's answer.
 
     A tokenizer without a chat template gets a plain dialogue. In messages the names of special tokens are plain
     characters, with a template and without: typing `<|im_end|>` does not end a turn. A raw prompt is encoded as it is,
@@ -46,7 +46,16 @@ def encode_messages(
     mask = _SpecialNameMask(tokenizer, typed)
     messages = [message | {"content": mask.hide(message["content"])} for message in messages]
     arguments = {name: mask.hide(value) if isinstance(value, str) else value for name, value in arguments.items()}
-    return mask.encode(_apply_template(tokenizer, messages, arguments, _needs_parts(tokenizer)))
+    return mask.encode(render_messages(tokenizer, messages, arguments))
+
+
+def render_messages(tokenizer, messages: list[dict], arguments: Mapping[str, object] | None = None) -> str:
+    """Return the text that the chat template writes for checked messages, up to the beginning of the answer.
+
+    Raises:
+        ValueError: the chat template rejects the conversation, fails, exceeds its limits or writes nothing.
+    """
+    return _apply_template(tokenizer, messages, arguments or {}, _needs_parts(tokenizer))
 
 
 class _SpecialNameMask:
@@ -121,9 +130,9 @@ def _apply_template(tokenizer, messages: list[dict], arguments: Mapping[str, obj
 
 
 def _encode_unfinished(tokenizer, text: str, **options) -> list[int]:
-    """Return the ids of a text to continue: with the tokens the tokenizer puts before it, without those it appends.
+    """Return the ids of a text to continue, with the tokens that the tokenizer prepends and without its appended ones.
 
-    An appended end-of-text token would end the answer before it begins.
+    An appended end-of-text token would end the answer at once.
     """
     ids = list(tokenizer(text, **options)["input_ids"])
     bare = list(tokenizer(text, add_special_tokens=False, **options)["input_ids"])

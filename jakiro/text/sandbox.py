@@ -154,7 +154,7 @@ def _apply_filter(name: str, node: nodes.Expr) -> nodes.Filter:
 
 
 class _CountedItems:
-    """The items of a loop, each of whose steps is charged."""
+    """The items of a loop; each step is charged."""
 
     def __init__(self, items: Iterable) -> None:
         self._items = items
@@ -252,7 +252,7 @@ def _length(value) -> int:
 
 
 def _text_size(value, limit: int | None = None) -> int:
-    """Return about how many characters a value has as text; stop counting above `limit` (default: what is left).
+    """Return about how many characters a value has as text; stop counting above `limit` (default: the budget).
 
     A container counts as 100 characters, so that lists that hold the same list many times are measured in a second.
     """

@@ -36,7 +36,7 @@ class UntilStop:
         return held_back
 
     def _longest_partial_stop(self, text: str) -> int:
-        """Return the length of the longest end of `text` that begins a stop string."""
+        """Return the length of the longest end of `text` that is the start of a stop string."""
         for length in range(len(text), 0, -1):
             if any(stop.startswith(text[-length:]) for stop in self._stops):
                 return length

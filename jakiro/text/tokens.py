@@ -5,15 +5,10 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-
-def _byte_of_character() -> dict[str, int]:
-    """Return the table of byte-level BPE (GPT-2): printable bytes stand for themselves, the others follow U+0100."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = sorted(set(range(256)) - set(printable))
-    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
-
-
-_BYTE_OF_CHARACTER = _byte_of_character()
+# The table of byte-level BPE (GPT-2): printable bytes map to themselves, the others to U+0100 and up
+_PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTABLE}
+_BYTE_OF_CHARACTER |= {chr(256 + index): byte for index, byte in enumerate(sorted({*range(256)} - _PRINTABLE))}
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -57,7 +52,7 @@ class TokenText:
         return piece
 
     def is_byte(self, token_id: int) -> bool:
-        """Return whether a token is a SentencePiece byte, whose text depends on the bytes next to it."""
+        """Return whether a token is a SentencePiece byte; its text depends on the bytes next to it."""
         name = self._tokenizer.convert_ids_to_tokens(token_id)
         return not self.byte_level and name is not None and _byte_value(name) is not None
 
@@ -78,7 +73,7 @@ class TokenText:
             return b""
         if self._has_byte_pieces:
             values = [_BYTE_OF_CHARACTER.get(character) for character in name]
-            # An added token may have characters outside the table; then it stands for its own spelling
+            # An added token may have characters outside the table; then its bytes are those of its name
             return name.encode() if None in values else bytes(values)
         byte = _byte_value(name)
         return name.replace("▁", " ").encode() if byte is None else bytes([byte])
@@ -98,7 +93,7 @@ PREFIX_BLANK = r"\A▁"
 def _decodes_locally(steps: list[dict]) -> bool:
     """Return whether a token's text depends only on the run of bytes it is in and on whether it is the first token.
 
-    This is true of SentencePiece's decoders: a sign stands for a space, bytes are joined, the first space is dropped.
+    This is true of SentencePiece's decoders: a sign replaces each space, bytes are joined, the first space is dropped.
     """
     return all(
         step.get("type") in ("ByteFallback", "Fuse", "Metaspace")
@@ -137,7 +132,7 @@ class IncrementalDecoder:
             num_settled -= 1
         text = self._text.decode(self._ids[:num_settled])
         if not self._text.decodes_locally:
-            # U+FFFD at the end may be a character whose last bytes are still missing
+            # U+FFFD at the end may be an incomplete character
             return self._new_part(text.rstrip("\N{REPLACEMENT CHARACTER}"))
         new = self._new_part(text)
         self._forget_before_last(num_settled)
@@ -150,7 +145,7 @@ class IncrementalDecoder:
         return self._new_part(self._text.decode(self._ids))
 
     def _forget_before_last(self, num_settled: int) -> None:
-        """Drop the ids before the last settled token with a text: later text depends on that token alone."""
+        """Drop the ids before the last settled token with a text: later text depends on no other token."""
         last = num_settled - 1
         while last > 0 and (self._text.is_byte(self._ids[last]) or not self._text.piece(self._ids[last])):
             last -= 1

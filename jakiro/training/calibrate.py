@@ -69,7 +69,7 @@ class CalibrateConfig:
     def __post_init__(self) -> None:
         for name in ("rows", "texts", "max_new_tokens"):
             value = getattr(self, name)
-            require(is_count(value, 1), f"Calibrating takes {name} of 1 or more; you gave {value}.")
+            require(is_count(value, 1), f"Calibrating takes {name} of 1 or more; got {value}.")
 
 
 def calibrate(config: CalibrateConfig) -> dict[str, float]:

@@ -24,7 +24,13 @@ from jakiro.models.families import stop_ids
 from jakiro.ops.linear import pack_linears, packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
-from jakiro.text import merge_template_arguments, read_arguments, set_template_arguments
+from jakiro.text import (
+    TokenText,
+    merge_template_arguments,
+    read_arguments,
+    render_messages,
+    set_template_arguments,
+)
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.messages import made_messages
 from jakiro.training.writing import TextRequest, write_texts
@@ -58,12 +64,12 @@ class CorpusOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < MAX_SEED:
-            raise ValueError(f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; you gave {self.seed}.")
+            raise ValueError(f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; got {self.seed}.")
         for temperature in self.temperatures:
             SamplingParams(temperature, top_k=self.top_k, max_new_tokens=self.max_new_tokens)
         require(
             is_number(self.min_distinct) and 0 <= self.min_distinct <= 1,
-            f"The smallest share of distinct 4-grams must be from 0 to 1; you gave {self.min_distinct}.",
+            f"The smallest share of distinct 4-grams must be from 0 to 1; got {self.min_distinct}.",
         )
 
 
@@ -289,6 +295,7 @@ class CorpusWriter:
         if not tokenizer.chat_template:
             raise ValueError("The target's tokenizer has no chat template, so there is no user turn to write from.")
         self._write, self.stop_ids, self.tokenizer = write, stop_ids, tokenizer
+        self._encode = TokenText(tokenizer).encode
         self.folder, self.options = folder, options
         self.prompts, self.kind = prompts, "prompts" if prompts else SELF_WRITTEN
         self.excluded = frozenset(excluded)
@@ -367,7 +374,7 @@ class CorpusWriter:
 
     def _first_request(self, number: int) -> TextRequest:
         if self.prompts is not None:
-            return self._answer_request(number, self.tokenizer.encode(self.prompts[number], add_special_tokens=False))
+            return self._answer_request(number, self._encode(self.prompts[number]))
         options = self.options
         # The positions of message and answer overlap, so each has its own seed.
         seed = (options.seed << _NUMBER_BITS) + 2 * number
@@ -433,11 +440,15 @@ def distinct_share(ids: Sequence[int]) -> float:
 
 
 def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
-    """The template's ids before a user's message, and those from its end to the start of the answer."""
+    """Return the template's ids before a user's message, and those from its end to the start of the answer.
+
+    Raises:
+        ValueError: the template fails, or does not write the message exactly once.
+    """
     marker = "\u2603MESSAGE\u2603"
-    message = [{"role": "user", "content": marker}]
-    before, after = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True).split(marker)
-    return tuple(tokenizer.encode(part, add_special_tokens=False) for part in (before, after))
+    parts = render_messages(tokenizer, [{"role": "user", "content": marker}]).split(marker)
+    require(len(parts) == 2, "The model's chat template must write a user's message once; choose another model.")
+    return tuple(tokenizer.encode(part, add_special_tokens=False) for part in parts)
 
 
 def write_part(part: Path, rows: Sequence[Row]) -> None:

@@ -53,7 +53,7 @@ class EvaluateConfig:
     template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)
 
     def __post_init__(self) -> None:
-        require(is_count(self.batch_size, 1), f"Batch size must be 1 or more; you gave {self.batch_size}.")
+        require(is_count(self.batch_size, 1), f"Batch size must be 1 or more; got {self.batch_size}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from jakiro.config import require, setting
 from jakiro.heads.base import DraftHead
-from jakiro.heads.eagle3.network import Eagle3Head
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS, kind_named
 from jakiro.heads.layers import HeadOutput, row_output
@@ -123,9 +122,8 @@ class Objective(nn.Module):
         if self.levels_of is not None:
             yield from map(row_output, islice(self.levels_of(self.head, batch.ids, features), num_steps))
             return
-        if isinstance(self.head, Eagle3Head):
-            # Only the first step reads the target's features; later steps read the head's own states
-            features = self.head.fused(features)
+        # Only the first step reads the target's features; later steps read the head's own states
+        features = self.head.map_features(features)
         embeddings = self.head.embed(batch.ids[:, 1:])
         length = embeddings.shape[1]
         positions = torch.arange(length, device=embeddings.device)[None]

@@ -14,7 +14,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
-from jakiro.drafters.base import Committed, Context, Drafter, DraftSession, TreeLimits
+from jakiro.drafters.base import Committed, Context, Drafter, DraftRequest, DraftSession
 from jakiro.prompts import Question
 
 
@@ -67,7 +67,7 @@ def replay(drafter: Drafter, answer: Answer, sampling: SamplingParams, tree: Tre
     token_ids, names = ids.tolist(), [proposer.id for proposer in drafter.proposers]
     session = begun(drafter, ids, features, root, sampling)
     while root < answer.end:
-        proposed = session.propose(TreeLimits(tree)).tree
+        proposed = session.propose(DraftRequest(tree)).tree
         if proposed is None:
             proposed = DraftTree.root_only(ids[root : root + 1])
         step = _compare(proposed, token_ids[root + 1 :], names)

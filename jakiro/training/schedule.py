@@ -65,7 +65,7 @@ class TrainingOptions:
             ("Precision", self.precision, PRECISIONS),
             ("The budget's clock", self.time_budget_clock, CLOCKS),
         ):
-            require(value in known, f"{label} must be one of {', '.join(known)}; you gave {value!r}.")
+            require(value in known, f"{label} must be one of {', '.join(known)}; got {value!r}.")
         for names, fits, wanted in (
             (_ABOVE_ZERO, lambda value: value > 0, "must be above 0"),
             (("warmup_steps", "feature_noise", "frequent_rows"), lambda value: value >= 0, "must be at least 0"),
@@ -74,7 +74,7 @@ class TrainingOptions:
         ):
             for name in names:
                 value = getattr(self, name)
-                require(value is None or fits(value), f"Training option {name} {wanted}; you gave {value}.")
+                require(value is None or fits(value), f"Training option {name} {wanted}; got {value}.")
 
 
 def clock_named(name: str) -> Callable[[], float]:

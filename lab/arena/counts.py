@@ -1,6 +1,6 @@
-"""Raw data of the discipline *same nodes*: what each answer's steps accepted, without its seconds.
+"""Raw data of the comparison with equal numbers of nodes: the accepted tokens of each answer's steps, without times.
 
-With equal trees nothing but acceptance is compared, so the run may share its machine and its seconds say nothing.
+Only acceptance is compared, so the benchmark may share its machine with other programs.
 """
 
 import json
@@ -17,9 +17,9 @@ class Counts:
     """One answer of one lane.
 
     Attributes:
-        nodes: of each tree, its root included.
-        num_tested: levels that had a candidate to try, over all steps; `num_accepted` of them were kept.
-        same: whether the answer's ids are plain decoding's; None where plain decoding took no part.
+        nodes: size of each tree, root included.
+        num_tested: tested levels of all steps, of which `num_accepted` were accepted.
+        same: whether the token ids equal plain decoding's; None if plain decoding was not measured.
     """
 
     question_id: str
@@ -36,7 +36,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class SameNodes:
-    """A run of the discipline, read again."""
+    """A benchmark with equal numbers of nodes that was read again."""
 
     environment: dict
     settings: dict
@@ -44,7 +44,10 @@ class SameNodes:
 
 
 def compact(bench: dict) -> str:
-    """A bench.json in some 50 bytes an answer; methods without trees of a given size are left out."""
+    """Return the content of a bench.json as text with about 50 bytes per answer.
+
+    Lanes without a fixed number of nodes are left out.
+    """
     plain = {_key(run): run["token_ids"] for run in bench["runs"] if run["lane"] == PLAIN.name}
     lanes = [(raw.lane_named(run["lane"]), run) for run in bench["runs"]]
     answers = [_counts(lane, run, plain.get(_key(run))) for lane, run in lanes if isinstance(lane.nodes, int)]
@@ -57,7 +60,7 @@ def compact(bench: dict) -> str:
 
 
 def read(path: Path) -> SameNodes:
-    """What `compact` wrote."""
+    """Read a file written by `compact`."""
     values = json.loads(path.read_text(encoding="utf-8"))
     answers = tuple(Counts(**dict(zip(values["columns"], row, strict=True))) for row in values["answers"])
     return SameNodes(values["environment"], values["settings"], answers)

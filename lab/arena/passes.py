@@ -1,7 +1,7 @@
-"""Passes of a head in the mean step, one after the other: `python -m lab.arena.passes NUMBERS --head HEAD`.
+"""Count the serial passes of a head in the mean step: `python -m lab.arena.passes NUMBERS --head HEAD`.
 
-NUMBERS is what `evaluate --out` wrote for that head; its answers are replayed once more, and each of its scores over
-all prompts gets `passes`, which `lab.arena.trained --scores` reads.
+NUMBERS is the output of `evaluate --out` for that head. Its answers are replayed, and each score over all prompts gets
+the field `passes`, which `lab.arena.trained --scores` reads.
 """
 
 import json
@@ -32,11 +32,11 @@ from lab import KNOWN
 def mean_passes(
     drafter: HeadDrafter, answers: Sequence[Answer], sampling: SamplingParams, tree: TreeConfig
 ) -> float | None:
-    """Passes that follow one another in the mean step along written answers; None without steps."""
+    """Return the serial passes of the mean step along written answers; None without steps."""
     counts: list[int] = []
 
-    def growing(*given) -> TreeGrower:
-        grower = drafter.grower(*given)
+    def growing(*arguments) -> TreeGrower:
+        grower = drafter.grower(*arguments)
         grow = grower.grow
 
         def counted() -> Proposal:
@@ -55,31 +55,31 @@ def mean_passes(
 
 
 def count(
-    numbers: Annotated[Path, argument("What evaluate --out wrote; its scores over all prompts get their passes.")],
-    head: Annotated[str, option("The head that was measured: a known name, a folder, or a Hub id.")],
+    numbers: Annotated[Path, argument("File of evaluate --out; its scores over all prompts get passes.")],
+    head: Annotated[str, option("The measured head: a known name, a folder, or a Hub id.")],
     target: Target = None,
     prompts: Prompts = None,
-    answers: Annotated[str | None, option("Folder of written answers, as of evaluate.")] = None,
+    answers: Annotated[str | None, option("Folder of written answers, as for evaluate.")] = None,
     threads: Threads = None,
 ) -> None:
-    """Count a head's passes along the answers that it was measured on."""
+    """Count a head's passes along the answers on which it was measured."""
     set_up(threads)
-    found = json.loads(numbers.read_text(encoding="utf-8"))
-    settings, names = found["settings"], registry.resolve(target, head)
+    results = json.loads(numbers.read_text(encoding="utf-8"))
+    settings, names = results["settings"], registry.resolve(target, head)
     dtype = getattr(torch, settings["dtype"])
     draft_head = load_head(names.head_folder(), dtype=dtype, kinds=KNOWN.kinds)
     bound = BoundHead.read(draft_head, names.target_name, torch.device("cpu"), dtype)
     draft_head.pack(settings["draft_precision"])
     folder, drafter = bound.answers(16, answers), KNOWN.drafter_of(draft_head)
     questions = load_questions(prompts, settings["prompts"])
-    given = {name: settings[name] for name in ("seed", "max_new_tokens")}
+    shared = {name: settings[name] for name in ("seed", "max_new_tokens")}
     shape = {name: settings[name] for name in ("width", "depth", "contrastive")}
-    for score in found["scores"]:
+    for score in results["scores"]:
         if score["category"] == ALL:
-            sampling = SamplingParams(score["temperature"], **given)
+            sampling = SamplingParams(score["temperature"], **shared)
             tree = TreeConfig(nodes=score["nodes"], **shape)
             score["passes"] = mean_passes(drafter, folder.answers(questions, sampling), sampling, tree)
-    write_atomically(numbers, json.dumps(found, indent=1) + "\n")
+    write_atomically(numbers, json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

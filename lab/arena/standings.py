@@ -1,4 +1,4 @@
-"""Who stands where: every method in one discipline, by temperature and category, with intervals. Pure arithmetic."""
+"""Statistics of every method by temperature and category, with intervals."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from jakiro.bench.report import OVERALL, Group, resampled_interval, speed_ratio,
 from jakiro.bench.runner import Run
 from jakiro.drafters.registry import DEFAULT, METHODS
 from lab import raw
-from lab.arena import counts
 from lab.arena.counts import Counts
 from lab.leads import lead
 
@@ -18,13 +17,12 @@ Interval = tuple[float, float] | None
 
 @dataclass(frozen=True, slots=True)
 class SpeedStanding:
-    """A method with trees of its own best size.
+    """A method whose trees have their own best size.
 
     Attributes:
-        speed: tokens per second; `group` has the report's other numbers, speedup against plain decoding among them.
-        against_default: how many times as fast as `jakiro` over the same prompts, with its 95 % interval.
-        ahead: prompts at which it is faster than `jakiro`.
-        tau_interval: 95 %, by resampling prompts.
+        group: the statistics of `jakiro.bench.report`, such as the speedup against plain decoding.
+        against_default, against_default_interval: speed ÷ speed of `jakiro` over the same prompts, 95 % interval.
+        tau_interval: 95 % interval by resampling prompts.
     """
 
     method: str
@@ -33,7 +31,6 @@ class SpeedStanding:
     group: Group
     against_default: float | None
     against_default_interval: Interval
-    ahead: int
     tau_interval: Interval
 
     @property
@@ -41,14 +38,14 @@ class SpeedStanding:
         return self.group.speed
 
     def to_dict(self) -> dict:
-        """What the page shows."""
-        shown = ("speed", "speedup", "speedup_interval", "tau", "draft_ms", "verify_ms", "other_ms", "identical")
+        """Return the values that the page shows."""
+        names = ("speed", "speedup", "speedup_interval", "tau", "draft_ms", "verify_ms", "other_ms", "identical")
         return {
             "method": self.method,
             "temperature": self.temperature,
             "category": self.category,
             "prompts": self.group.num_runs,
-            **{name: _short(getattr(self.group, name)) for name in shown},
+            **{name: _short(getattr(self.group, name)) for name in names},
             "tau_interval": _short(self.tau_interval),
             "against": _short(self.against_default),
             "against_interval": _short(self.against_default_interval),
@@ -57,92 +54,78 @@ class SpeedStanding:
 
 @dataclass(frozen=True, slots=True)
 class NodesStanding:
-    """A method with trees of a given size.
+    """A method with trees of a given number of nodes, over all prompts.
 
     Attributes:
-        tau: accepted per step + 1, pooled over steps, before any cut; with a 95 % interval by resampling prompts.
-        acceptance: levels that were kept ÷ levels that had a candidate to try.
-        identical: share of answers whose ids all equal plain decoding's; None where they were not compared.
+        tau: accepted tokens per step + 1, pooled over steps before any cut, with a 95 % interval by resampling prompts.
+        acceptance: accepted levels ÷ tested levels.
     """
 
     method: str
     nodes: int
     temperature: float
-    category: str
-    prompts: int
     tau: float
     tau_interval: Interval
     acceptance: float | None
-    identical: float | None
-
-    def to_dict(self) -> dict:
-        """What the page shows."""
-        return {name: _short(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
 def speed_standings(runs: Sequence[Run]) -> list[SpeedStanding]:
-    """Every method, plain decoding included, as the report groups its runs."""
-    found = []
+    """Return the standings of every method, plain decoding included, in the order of the report's groups."""
+    standings = []
     for group in summarise(runs):
         members = [
             run for run in runs if run.temperature == group.temperature and group.category in (OVERALL, run.category)
         ]
-        own = [run for run in members if run.lane.name == group.lane]
+        runs_of_lane = [run for run in members if run.lane.name == group.lane]
         default = [run for run in members if run.lane.method == DEFAULT.name]
-        ratio, interval = speed_ratio(own, default)
-        found.append(
+        ratio, interval = speed_ratio(runs_of_lane, default)
+        standings.append(
             SpeedStanding(
-                method=own[0].lane.method,
+                method=runs_of_lane[0].lane.method,
                 temperature=group.temperature,
                 category=group.category,
                 group=group,
                 against_default=ratio,
                 against_default_interval=interval,
-                ahead=_ahead(own, default),
-                tau_interval=_tau_interval((run.question_id, run.num_accepted, run.num_steps) for run in own),
+                tau_interval=_tau_interval((run.question_id, run.num_accepted, run.num_steps) for run in runs_of_lane),
             )
         )
-    return found
+    return standings
 
 
 def nodes_standings(answers: Sequence[Counts]) -> list[NodesStanding]:
-    """Every method at every size; over all prompts first, then by category."""
+    """Return the standings of every method, size and temperature."""
     groups: dict[tuple, list[Counts]] = {}
-    for category in (OVERALL, *dict.fromkeys(answer.category for answer in answers)):
-        for answer in answers:
-            if category in (OVERALL, answer.category):
-                key = (answer.method, answer.nodes, answer.temperature, category)
-                groups.setdefault(key, []).append(answer)
-    return [_nodes_standing(*key, own) for key, own in groups.items()]
+    for answer in answers:
+        groups.setdefault((answer.method, answer.nodes, answer.temperature), []).append(answer)
+    standings = []
+    for key, members in groups.items():
+        accepted, steps, tested = (
+            sum(getattr(answer, name) for answer in members) for name in ("num_accepted", "num_steps", "num_tested")
+        )
+        interval = _tau_interval((answer.question_id, answer.num_accepted, answer.num_steps) for answer in members)
+        standings.append(NodesStanding(*key, accepted / steps + 1, interval, accepted / tested if tested else None))
+    return standings
 
 
 def boards(folder: Path) -> dict:
-    """The disciplines whose raw data lies in a folder, as the page shows them; the product's methods alone lead."""
-    found = {}
-    if (path := folder / OWN_SIZE).is_file():
-        data = raw.read(path)
-        runs = [run for run in data.runs if run.lane.method in METHODS]
-        rows = [standing.to_dict() for standing in speed_standings(data.runs)]
-        found["own_size"] = {
-            "environment": data.environment, "settings": data.settings, "rows": rows, "leads": leads(runs),
-        }  # fmt: skip
-    if (path := folder / SAME_NODES).is_file():
-        data = counts.read(path)
-        rows = [standing.to_dict() for standing in nodes_standings(data.answers)]
-        sizes = list(dict.fromkeys(answer.nodes for answer in data.answers))
-        found["same_nodes"] = {
-            "environment": data.environment, "settings": data.settings, "sizes": sizes, "rows": rows,
-        }  # fmt: skip
-    return found
+    """Return the leaderboard in the page's format; only methods of the package take part in `leads`."""
+    if not (path := folder / OWN_SIZE).is_file():
+        return {}
+    data = raw.read(path)
+    runs = [run for run in data.runs if run.lane.method in METHODS]
+    rows = [standing.to_dict() for standing in speed_standings(data.runs)]
+    board = {"environment": data.environment, "settings": data.settings, "rows": rows, "leads": leads(runs)}
+    return {"own_size": board}
 
 
 def leads(runs: Sequence[Run]) -> list[dict]:
-    """Who is first at each temperature, as the page says it."""
-    found = []
+    """Return the fastest method at each temperature in the page's format."""
+    result = []
     for temperature in dict.fromkeys(run.temperature for run in runs):
         first = lead([run for run in runs if run.temperature == temperature])
         if first is not None:
-            found.append(
+            result.append(
                 {
                     "temperature": temperature,
                     "method": first.first.method,
@@ -152,29 +135,11 @@ def leads(runs: Sequence[Run]) -> list[dict]:
                     "interval": _short(first.interval),
                 }
             )
-    return found
-
-
-def _nodes_standing(method: str, nodes: int, temperature: float, category: str, own: list[Counts]) -> NodesStanding:
-    accepted, steps, tested = (
-        sum(getattr(answer, name) for answer in own) for name in ("num_accepted", "num_steps", "num_tested")
-    )
-    compared = [answer.same for answer in own if answer.same is not None]
-    return NodesStanding(
-        method=method,
-        nodes=nodes,
-        temperature=temperature,
-        category=category,
-        prompts=len({answer.question_id for answer in own}),
-        tau=accepted / steps + 1,
-        tau_interval=_tau_interval((answer.question_id, answer.num_accepted, answer.num_steps) for answer in own),
-        acceptance=accepted / tested if tested else None,
-        identical=sum(compared) / len(compared) if compared else None,
-    )
+    return result
 
 
 def _tau_interval(answers: Iterator[tuple[str, int, int]]) -> Interval:
-    """Of (prompt, accepted, steps)."""
+    """Return the interval of τ from tuples of prompt, accepted tokens and steps."""
     sums: dict[str, list[int]] = {}
     for prompt, accepted, steps in answers:
         total = sums.setdefault(prompt, [0, 0])
@@ -183,17 +148,8 @@ def _tau_interval(answers: Iterator[tuple[str, int, int]]) -> Interval:
     return resampled_interval(list(sums.values()), lambda accepted, steps: accepted / steps + 1)
 
 
-def _ahead(own: Sequence[Run], others: Sequence[Run]) -> int:
-    prompts = dict.fromkeys(run.question_id for run in own)
-    ratios = (
-        speed_ratio(*([run for run in side if run.question_id == prompt] for side in (own, others)))[0]
-        for prompt in prompts
-    )
-    return sum(ratio is not None and ratio > 1 for ratio in ratios)
-
-
 def _short(value):
-    """Numbers with the digits that anything shown needs."""
+    """Round numbers to the digits that are shown."""
     if isinstance(value, tuple):
-        return [_short(each) for each in value]
+        return [_short(item) for item in value]
     return round(value, 4) if isinstance(value, float) else value

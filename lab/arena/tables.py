@@ -1,7 +1,7 @@
-"""The leaderboard's tables in docs/arena.md and lab/README.md, computed from the raw data that ships.
+"""The leaderboard's tables in docs/arena.md, computed from the shipped raw data.
 
-`python -m lab.arena.tables` prints them. `--own-size FOLDER` and `--same-nodes FOLDER` first make the raw data of what
-`bench` measured there, `--write docs/arena.md lab/README.md` puts the tables into their places. A test compares them.
+`python -m lab.arena.tables` prints them. `--own-size FOLDER` and `--same-nodes FOLDER` first convert the results of
+`bench` into raw data, and `--write docs/arena.md` writes the tables into the page. A test compares them.
 """
 
 import json
@@ -24,33 +24,32 @@ from lab.arena.standings import (
 )
 from lab.figures import brackets, folder, lead_sentence, markdown, put, table_options, where
 from lab.leads import lead
-from lab.methods import best
 
 UNMEASURED, LEADERBOARD = "Not measured yet.", "leaderboard.json"
 
 
 def path_of(discipline: str) -> Path:
-    """The raw data of a discipline, whether it was measured or not."""
+    """Return the path of a comparison's raw data, which may not exist."""
     return folder() / discipline
 
 
 def speeds() -> str:
-    """Of all methods."""
+    """Return the speed table of all methods."""
     return speed_tables(raw.read(path_of(OWN_SIZE)))
 
 
 def speed_tables(data: raw.Raw) -> str:
-    """One row a method with all temperatures, the fastest at the first one first, and who is fastest."""
-    standings = [each for each in speed_standings(data.runs) if each.category == OVERALL]
-    temperatures = list(dict.fromkeys(each.temperature for each in standings))
-    found = {(each.method, each.temperature): each for each in standings}
+    """Return a table with one row per method, the fastest first, and a sentence on the lead at each temperature."""
+    standings = [standing for standing in speed_standings(data.runs) if standing.category == OVERALL]
+    temperatures = list(dict.fromkeys(standing.temperature for standing in standings))
+    cells = {(standing.method, standing.temperature): standing for standing in standings}
     names = sorted(
-        dict.fromkeys(each.method for each in standings), key=lambda name: -found[name, temperatures[0]].speed
+        dict.fromkeys(standing.method for standing in standings), key=lambda name: -cells[name, temperatures[0]].speed
     )
     words = ("tokens/s", "against plain", "against `jakiro`", "τ", "draft + check, ms")
     columns = [f"T = {temperature:g}: {word}" for temperature in temperatures for word in words]
     rows = [
-        [f"`{name}`", *(cell for temperature in temperatures for cell in _speed_cells(found[name, temperature]))]
+        [f"`{name}`", *(cell for temperature in temperatures for cell in _speed_cells(cells[name, temperature]))]
         for name in names
     ]
     leads = [
@@ -64,83 +63,65 @@ def speed_tables(data: raw.Raw) -> str:
     return "\n\n".join([where(data), markdown(["", *columns], rows), "\n".join(leads)])
 
 
-def best_by_category() -> str:
-    """How many times as fast as the head alone the automatic choice of a source is."""
-    standings = [each for each in speed_standings(raw.read(path_of(OWN_SIZE)).runs) if each.method == best.METHOD.name]
-    temperatures = list(dict.fromkeys(each.temperature for each in standings))
-    found = {(each.category, each.temperature): each for each in standings}
-    rows = [
-        [
-            "all prompts" if category == OVERALL else category,
-            *(
-                f"{_times(each.against_default)}{brackets(each.against_default_interval)}, "
-                f"{each.ahead} of {each.group.num_runs}"
-                for each in (found[category, temperature] for temperature in temperatures)
-            ),
-        ]
-        for category in dict.fromkeys(each.category for each in standings)
-    ]
-    return markdown(["", *(f"T = {temperature:g}" for temperature in temperatures)], rows)
-
-
 def taus() -> str:
-    """τ and kept levels of every method at every size, the highest τ first."""
+    """Return a table of τ and accepted levels of every method and size, the highest τ first."""
     data = counts.read(path_of(SAME_NODES))
-    standings = [each for each in nodes_standings(data.answers) if each.category == OVERALL]
-    columns = list(dict.fromkeys((each.temperature, each.nodes) for each in standings))
-    found = {(each.method, each.temperature, each.nodes): each for each in standings}
-    methods = sorted(dict.fromkeys(each.method for each in standings), key=lambda name: -found[name, *columns[0]].tau)
-    rows = [[f"`{name}`", *(_tau_cell(found[name, *column]) for column in columns)] for name in methods]
+    standings = nodes_standings(data.answers)
+    columns = list(dict.fromkeys((standing.temperature, standing.nodes) for standing in standings))
+    cells = {(standing.method, standing.temperature, standing.nodes): standing for standing in standings}
+    methods = sorted(
+        dict.fromkeys(standing.method for standing in standings), key=lambda name: -cells[name, *columns[0]].tau
+    )
+    rows = [[f"`{name}`", *(_tau_cell(cells[name, *column]) for column in columns)] for name in methods]
     stamp, settings = data.environment, data.settings
     prompts = len({answer.question_id for answer in data.answers})
     return (
         f"{prompts} prompts, at most {settings['max_new_tokens']} new tokens, head `{stamp['head']}`, {stamp['dtype']} "
-        f"passes, run of {stamp['date'][:10]}. Brackets: 95 % bootstrap interval over prompts; then the share of tried "
-        f"levels that was kept.\n\n"
+        f"passes, run of {stamp['date'][:10]}. Brackets: 95 % bootstrap interval over prompts; then the share of "
+        f"tested levels that was accepted.\n\n"
         f"{markdown(['', *(f'τ, T = {temperature:g}, {nodes} nodes' for temperature, nodes in columns)], rows)}"
     )
 
 
 BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "own-size": (OWN_SIZE, speeds),
-    "best-source": (OWN_SIZE, best_by_category),
     "same-nodes": (SAME_NODES, taus),
 }
 
 
 def block(name: str) -> str:
-    """A table as it stands in the page, or that there is none yet."""
+    """Return a table as it appears in the page, or a sentence if it was not measured."""
     discipline, make = BLOCKS[name]
     return make() if path_of(discipline).is_file() else UNMEASURED
 
 
 def leaderboard() -> str:
-    """What the page shows, as JSON."""
+    """Return the page's leaderboard as JSON."""
     return json.dumps(boards(folder()), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def take(discipline: str, bench: Path) -> None:
-    """Makes a discipline's raw data from the folder of a `bench`."""
+    """Convert the result folder of a `bench` into raw data."""
     values = json.loads((bench / "bench.json").read_text(encoding="utf-8"))
     compact = raw.compact if discipline == OWN_SIZE else counts.compact
     write_atomically(path_of(discipline), compact(values))
 
 
-def _speed_cells(each: SpeedStanding) -> list[str]:
-    group = each.group
-    plain, default = each.method == PLAIN.name, each.method == DEFAULT.name
+def _speed_cells(standing: SpeedStanding) -> list[str]:
+    group = standing.group
+    plain, default = standing.method == PLAIN.name, standing.method == DEFAULT.name
     return [
-        f"{each.speed:.1f}",
+        f"{standing.speed:.1f}",
         "1×" if plain else _times(group.speedup) + brackets(group.speedup_interval),
-        "1×" if default else _times(each.against_default) + brackets(each.against_default_interval),
+        "1×" if default else _times(standing.against_default) + brackets(standing.against_default_interval),
         f"{group.tau:.2f}",
         f"{group.draft_ms:.1f} + {group.verify_ms:.1f}",
     ]
 
 
-def _tau_cell(each: NodesStanding) -> str:
-    kept = "–" if each.acceptance is None else f"{100 * each.acceptance:.0f} %"
-    return f"{each.tau:.2f}{brackets(each.tau_interval)} · {kept}"
+def _tau_cell(standing: NodesStanding) -> str:
+    accepted = "–" if standing.acceptance is None else f"{100 * standing.acceptance:.0f} %"
+    return f"{standing.tau:.2f}{brackets(standing.tau_interval)} · {accepted}"
 
 
 def _times(value: float) -> str:
@@ -148,9 +129,9 @@ def _times(value: float) -> str:
 
 
 def main() -> None:
-    parser = table_options("The leaderboard's tables from the raw data that ships.")
-    parser.add_argument("--own-size", type=Path, metavar="FOLDER", help="take a bench's runs")
-    parser.add_argument("--same-nodes", type=Path, metavar="FOLDER", help="take a bench's counts")
+    parser = table_options("Print or write the leaderboard's tables, computed from the shipped raw data.")
+    parser.add_argument("--own-size", type=Path, metavar="FOLDER", help="convert this result of bench into raw data")
+    parser.add_argument("--same-nodes", type=Path, metavar="FOLDER", help="convert this result of bench into raw data")
     chosen = parser.parse_args()
     for discipline, bench in ((OWN_SIZE, chosen.own_size), (SAME_NODES, chosen.same_nodes)):
         if bench is not None:

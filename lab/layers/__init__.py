@@ -1,1 +1,1 @@
-"""Drafts that run some of the target's own layers: any subset of them, or a head on top of the first ones."""
+"""Drafts that run some of the target's layers: any subset of them, or a head on top of the first ones."""

@@ -1,8 +1,8 @@
-"""Drafts that begin with the target's own first layers: one trained layer on top predicts the target's last feature.
+"""Heads on top of the target's first layers: one trained layer predicts the target's last feature.
 
-The target's layers are frozen and shared, so a head holds its own layer only. It reads a token's embedding and what the
-target's layers made of it, and predicts the feature at the same position: a language model of its own, a quarter as
-deep. `NestedHead` can leave earlier, after any of `exit_layers`, by a matrix each (S2D, arXiv 2407.01955).
+The target's layers are frozen and shared, so a head stores only its own layer. It reads a token's embedding and the
+output of the target's first layers, and predicts the feature at the same position: a language model with a quarter of
+the depth. `NestedHead` can also exit after any of `exit_layers`, with one matrix each (S2D, arXiv 2407.01955).
 """
 
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ from lab.layers.subset import LayerSubset
 
 @dataclass(frozen=True, kw_only=True)
 class ExitConfig(LayerConfig):
-    """Of a head on top of the target's first layers.
+    """Config of a head on top of the target's first layers.
 
     Attributes:
         exit_layers: ascending numbers of the target's layers whose outputs are read; the layers up to the last of them
-            run as a part of the draft.
+            are part of the draft.
     """
 
     exit_layers: tuple[int, ...]
@@ -37,31 +37,34 @@ class ExitConfig(LayerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         layers = self.exit_layers
-        need(layers and is_ascending(layers, 1), f"exit_layers must be ascending layer numbers from 1 on, not {layers}")
+        need(
+            layers and is_ascending(layers, 1),
+            f"exit_layers must be ascending layer numbers of at least 1; got {layers}",
+        )
         object.__setattr__(self, "exit_layers", tuple(layers))
 
     @property
     def feature_size(self) -> int:
-        """Of what it learns from: the exits' states beside the target's last one; drafting reads none of them."""
+        """Width of the training features: the target's last state and the states of the exits; not read by drafts."""
         return (1 + len(self.exit_layers)) * self.hidden_size
 
 
 class DistilledConfig(ExitConfig):
-    """Trained on text that the draft wrote, by the target's judgement of it."""
+    """Config of a head trained on text written by the draft and scored by the target."""
 
     kind = "distilled"
 
 
 class NestedConfig(ExitConfig):
-    """Of a head that can leave after each of `exit_layers`."""
+    """Config of a head that can exit after each of `exit_layers`."""
 
     kind = "nested"
 
 
 class StackedRows:
-    """The rows of the target's layers, part by part, and of the head's own layer; of equal length between drafts.
+    """The cache rows of the target's layers, by part, and of the head's own layer; of equal length between drafts.
 
-    While a tree grows, parts that an early exit leaves out lack the drafted rows; `keep` makes all equal again.
+    While a tree grows, parts after an early exit lack the drafted rows; `keep` makes all parts equal again.
     """
 
     def __init__(self, parts: list[RowCache]) -> None:
@@ -80,31 +83,31 @@ class StackedRows:
         return self.parts[0].capacity
 
     def visible(self, among: Tensor) -> Tensor:
-        """As `RowCache.visible`."""
+        """Return the mask of `RowCache.visible`."""
         return self.parts[0].visible(among)
 
     def keep(self, base: int) -> None:
-        """Keeps the first `base` rows."""
+        """Keep the first `base` rows."""
         for part in self.parts:
             part.keep(base)
 
     def first(self, length: int) -> Tensor:
-        """As `RowCache.first`, one part's layers after the other's."""
+        """Return the rows of `RowCache.first`, with the layers of all parts in order."""
         return torch.cat([part.first(length) for part in self.parts])
 
     def load_prefix(self, rows: Tensor) -> None:
-        """As `RowCache.load_prefix`."""
-        for part, own in zip(self.parts, rows.split([len(part.layers) for part in self.parts]), strict=True):
-            part.load_prefix(own)
+        """Load rows as `RowCache.load_prefix` does."""
+        for part, part_rows in zip(self.parts, rows.split([len(part.layers) for part in self.parts]), strict=True):
+            part.load_prefix(part_rows)
 
 
 def scaled(hidden: Tensor) -> Tensor:
-    """Rows with a root mean square of one: the residual stream grows with depth."""
+    """Scale rows to a root mean square of one, because the residual stream grows with depth."""
     return functional.rms_norm(hidden, hidden.shape[-1:], eps=1e-6)
 
 
 class ExitHead(LayerHead):
-    """One layer on top of the target's first ones; `attach` must be called before drafting, not before training."""
+    """One layer on top of the target's first ones. Call `attach` before drafting; training does not need it."""
 
     skipped_tokens = 0
     capturable = False
@@ -118,24 +121,26 @@ class ExitHead(LayerHead):
         return 1
 
     def attach(self, target: TargetModel) -> None:
-        """Takes the target's first layers, cut where they are read.
+        """Use the target's first layers, divided at the exits.
 
         Raises:
-            ValueError: the target has fewer layers, or they cannot run by themselves.
+            ValueError: the target has fewer layers, or they cannot run separately.
         """
         ends, count = self.config.exit_layers, target.config.num_hidden_layers
         if ends[-1] > count:
-            raise ValueError(f"The draft head stands on {ends[-1]} layers, the target has {count}; take another head.")
+            raise ValueError(
+                f"The draft head needs {ends[-1]} target layers; the target has {count}. Use another head."
+            )
         self._parts = [LayerSubset(target, range(start, end)) for start, end in zip((0, *ends), ends, strict=False)]
 
     def new_cache(self, capacity: int) -> StackedRows:
         return StackedRows([part.new_cache(capacity) for part in self._parts] + [super().new_cache(capacity)])
 
     def block(self, embeddings: Tensor, lower: Tensor, positions: Tensor, **rows) -> HeadOutput:
-        """The own layer, as `LayerHead.forward`: reads embeddings and what the target's last read layer made of them.
+        """Run the own layer, as `LayerHead.forward`.
 
         Args:
-            lower: (batch, rows, hidden), scaled as features of lower layers are.
+            lower: (batch, rows, hidden), the output of the target's last layer that is read, scaled by `scaled`.
         """
         return super().forward(embeddings, lower, positions, **rows)
 
@@ -147,31 +152,31 @@ class ExitHead(LayerHead):
         mask: Tensor | None = None,
         cache: StackedRows | None = None,
     ) -> HeadOutput:
-        """Drafts rows: (1, rows, hidden) embeddings, whose features are not read; the cache is extended."""
+        """Draft rows from (1, rows, hidden) embeddings and append them to the cache; the features are not used."""
         lower = self.lower(embeddings, positions, mask, cache, len(self._parts))
         return self.above(embeddings, lower, positions, mask=mask, cache=cache.parts[-1])
 
     def above(self, embeddings: Tensor, lower: list[Tensor], positions: Tensor, **rows) -> HeadOutput:
-        """What follows `lower`, whose arguments are the same."""
+        """Run the layers after those of `lower`."""
         return self.block(embeddings, lower[-1], positions, **rows)
 
     def lower(
         self, embeddings: Tensor, positions: Tensor, mask: Tensor | None, cache: StackedRows, count: int
     ) -> list[Tensor]:
-        """What the first `count` parts of the target make of rows, (1, rows, hidden) each, scaled."""
+        """Return the scaled outputs of the first `count` parts of the target, (1, rows, hidden) each."""
         rows = embeddings.shape[1]
         if mask is None:
             order = torch.arange(rows, device=embeddings.device)
             mask = (order <= order[:, None])[None, None]
-        hidden, found = embeddings[0], []
-        for part, own in zip(self._parts[:count], cache.parts, strict=False):
-            hidden = part(hidden, positions[0], mask[0, 0], own)
-            found.append(scaled(hidden).to(embeddings.dtype)[None])
-        return found
+        hidden, outputs = embeddings[0], []
+        for part, part_cache in zip(self._parts[:count], cache.parts, strict=False):
+            hidden = part(hidden, positions[0], mask[0, 0], part_cache)
+            outputs.append(scaled(hidden).to(embeddings.dtype)[None])
+        return outputs
 
 
 class NestedHead(ExitHead):
-    """An exit head that can also leave after each of `exit_layers`: a matrix predicts the last feature from there."""
+    """An exit head that can also exit after each of `exit_layers`: a matrix predicts the last feature there."""
 
     def __init__(self, config: NestedConfig) -> None:
         super().__init__(config)
@@ -179,7 +184,7 @@ class NestedHead(ExitHead):
 
     @property
     def levels(self) -> int:
-        """Exits."""
+        """Number of exits."""
         return 1 + len(self.exits)
 
     def pack_matrices(self, packing: Packing) -> None:
@@ -187,19 +192,19 @@ class NestedHead(ExitHead):
         pack_linears(self.exits, packing)
 
     def all_exits(self, embeddings: Tensor, lower: list[Tensor], positions: Tensor, **rows) -> Tensor:
-        """(exits + 1, batch, rows, hidden) features: after each of `exit_layers`, and the own layer's."""
-        own = self.block(embeddings, lower[-1], positions, **rows).features
-        return torch.stack([*(leave(each) for leave, each in zip(self.exits, lower, strict=True)), own])
+        """Return (exits + 1, batch, rows, hidden) features: after each of `exit_layers`, and the own layer's."""
+        last = self.block(embeddings, lower[-1], positions, **rows).features
+        return torch.stack([*(leave(state) for leave, state in zip(self.exits, lower, strict=True)), last])
 
     def above(self, embeddings: Tensor, lower: list[Tensor], positions: Tensor, **rows) -> HeadOutput:
-        """As `ExitHead.above`; `expert_outputs` are all exits' features."""
-        found = self.all_exits(embeddings, lower, positions, **rows)
-        return HeadOutput(found[-1], None, found[-1], found, found[-1], None)
+        """Run `ExitHead.above`; `expert_outputs` are the features of all exits."""
+        exits = self.all_exits(embeddings, lower, positions, **rows)
+        return HeadOutput(exits[-1], None, exits[-1], exits, exits[-1], None)
 
     def leave_at(
         self, number: int, embeddings: Tensor, positions: Tensor, mask: Tensor, cache: StackedRows
     ) -> HeadOutput:
-        """Drafts rows up to one exit, counted from 0; the parts after it are not run."""
+        """Draft rows up to one exit, counted from 0; later parts are not run."""
         lower = self.lower(embeddings, positions, mask, cache, number + 1)
         if number == len(self.exits):
             return super().above(embeddings, lower, positions, mask=mask, cache=cache.parts[-1])

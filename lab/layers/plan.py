@@ -1,4 +1,4 @@
-"""Which of a target's layers a draft keeps, as a small JSON file: found by a search on text, looked up by name."""
+"""The layers of a target that a draft uses, in a small JSON file that is found by the target's name."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ class LayerPlan:
     """The layers that a draft runs.
 
     Attributes:
-        kept: numbers from 0, ascending.
+        kept: ascending layer numbers, from 0.
         calibration: as in `DraftConfig.calibration`.
-        manifest: how it was found, as plain data.
+        manifest: plain data on how the plan was found.
     """
 
     kept: tuple[int, ...]
@@ -26,12 +26,12 @@ class LayerPlan:
 
     @classmethod
     def every_second(cls, num_layers: int) -> "LayerPlan":
-        """What is kept where nothing was searched."""
+        """Return the plan for a target without a searched plan."""
         return cls(tuple(range(0, num_layers, 2)))
 
     @property
     def sha256(self) -> str:
-        """Equal for plans that draft alike."""
+        """Hash of layers and calibration."""
         return hashlib.sha256(json.dumps([self.kept, self.calibration], sort_keys=True).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
@@ -40,28 +40,28 @@ class LayerPlan:
 
     @classmethod
     def load(cls, path: Path, num_layers: int) -> "LayerPlan":
-        """Reads what `save` wrote, for a target of so many layers.
+        """Read a file written by `save`, for a target with `num_layers` layers.
 
         Raises:
-            ValueError: it is no such file, or names layers that the target does not have.
+            ValueError: the file is not a plan, or names layers that the target does not have.
         """
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             plan = cls(tuple(values["kept"]), dict(values["calibration"]), dict(values["manifest"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is no plan of layers ({error}); search again.") from error
+            raise ValueError(f"{path} is not a layer plan ({error}); run lab.training.skip_search again.") from error
         if not plan.kept or not is_ascending(plan.kept, 0) or plan.kept[-1] >= num_layers:
             raise ValueError(
-                f"{path} keeps layers {list(plan.kept)}, the target has 0 to {num_layers - 1}; search again."
+                f"{path} has layers {list(plan.kept)}, but the target has 0 to {num_layers - 1}; run the search again."
             )
         return plan
 
 
 def plan_path(target_name: str) -> Path:
-    """Where a target's plan is kept in the user's cache."""
+    """Return the path of a target's plan in the user's cache."""
     return own_path("layers", target_name, ".json")
 
 
 def find_plan(target_name: str) -> Path | None:
-    """The plan that was searched for a target: the user's own, else the shipped one; None where there is none."""
+    """Return the plan that was searched for a target: the user's, else the shipped one, else None."""
     return own_or_ours(plan_path(target_name))

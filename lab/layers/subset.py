@@ -1,5 +1,6 @@
-"""Some of a target's layers, run by themselves: what drafts run that are made of the target (layers left out, or the
-first ones alone). They share its weights; keys and values are the draft's own, in a cache of its own.
+"""Some of a target's layers, run separately, for drafts that are made of the target's own layers.
+
+They share the target's weights and have their own cache.
 """
 
 import copy
@@ -13,18 +14,18 @@ from jakiro.models.target import TargetModel
 from jakiro.ops import kernels
 from jakiro.ops.cache import RowCache
 
-# So few rows run in compiled code, where there is any; a prompt is better read by kernels for many rows
+# Up to this number of rows run in compiled code, if available; kernels for many rows are faster for prompts
 _FEW_ROWS = 64
 
 
 class LayerSubset:
-    """Layers of a target, in their order.
+    """Layers of a target, in order.
 
     Args:
-        numbers: of the layers, counted from 0.
+        numbers: layer numbers, from 0.
 
     Raises:
-        ValueError: the target's layers are not of Llama's shape.
+        ValueError: the target's layers do not have Llama's shape.
     """
 
     def __init__(self, target: TargetModel, numbers: Sequence[int]) -> None:
@@ -39,20 +40,21 @@ class LayerSubset:
         self.normed = self._decoder.normed
 
     def new_cache(self, capacity: int) -> RowCache:
-        """An empty cache for one sequence."""
+        """Return an empty cache for one sequence."""
         layers, kv_heads, head_dim = self._decoder.cache_shape
         shape = (layers, 2, kv_heads, capacity, head_dim)
         return RowCache(layers, capacity, rows=torch.zeros(shape, dtype=self._dtype, device=self._device))
 
     def __call__(self, hidden: Tensor, positions: Tensor, visible: Tensor, cache: RowCache) -> Tensor:
-        """Runs rows that follow the cache's.
+        """Run rows that follow the rows of the cache.
 
         Args:
-            hidden: (rows, hidden_size), embeddings or what layers below gave; left as they are.
-            positions: (rows,) int64. visible: (rows, length + rows) bool.
+            hidden: (rows, hidden_size), embeddings or outputs of lower layers; not changed.
+            positions: (rows,) int64.
+            visible: (rows, length + rows) bool.
 
         Returns:
-            (rows, hidden_size), what the last of these layers gives; `normed` is what the output function reads of it.
+            (rows, hidden_size), the output of the last layer; `normed` gives the input of the output function.
         """
         rows = hidden.to(self._dtype, copy=True)
         few = rows.shape[0] <= _FEW_ROWS and self._decoder.native is not None

@@ -1,1 +1,1 @@
-"""What is measured by hand, on a quiet machine: the page, chats, prompts, starts, and other programs beside them."""
+"""Measurements for a quiet machine: the page, chats, prompts, starts, settings, and other programs beside the page."""

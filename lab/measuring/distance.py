@@ -1,8 +1,8 @@
-"""How far a GGUF target's engines are from float32: `python -m lab.measuring.distance`.
+"""Distance of a GGUF target's implementations from float32: `python -m lab.measuring.distance`.
 
-The reference is transformers in float32 with the numbers that the file's blocks stand for. Every lane reads the same
-texts, teacher-forced, and gives its distribution after each token: the file's own bits as we compute with them, the
-numbers rounded to bfloat16, and llama.cpp where llama-cpp-python is installed.
+The reference is transformers in float32 with the values that the file's blocks represent. Every lane reads the same
+texts, teacher-forced, and returns its distribution after each token: our compiled code on the file's own bits, the
+values rounded to bfloat16, and llama.cpp if llama-cpp-python is installed.
 """
 
 import argparse
@@ -31,17 +31,17 @@ Lane = Callable[[Tensor], Tensor]
 
 @dataclass(slots=True)
 class Distance:
-    """Of one lane: the sum of KL(reference ‖ lane) in nats, and how often the likeliest token is the same."""
+    """Sum of KL(reference ‖ lane) in nats, and the number of equal most likely tokens."""
 
     tokens: int = 0
     kl: float = 0.0
     same: int = 0
 
     def add(self, reference: Tensor, logits: Tensor) -> None:
-        """(tokens, vocabulary) log-probabilities in float64, and a lane's logits."""
-        found = torch.log_softmax(logits.double(), -1)
-        self.kl += float((reference.exp() * (reference - found)).sum())
-        self.same += int((reference.argmax(-1) == found.argmax(-1)).sum())
+        """Add (tokens, vocabulary) float64 log probabilities of the reference and the logits of a lane."""
+        log_probs = torch.log_softmax(logits.double(), -1)
+        self.kl += float((reference.exp() * (reference - log_probs)).sum())
+        self.same += int((reference.argmax(-1) == log_probs.argmax(-1)).sum())
         self.tokens += len(reference)
 
     def means(self) -> dict:
@@ -49,11 +49,13 @@ class Distance:
 
 
 def texts(tokenizer, files: list[Path], length: int, count: int) -> Iterator[Tensor]:
-    """So many pieces of prompts in the chat template, of so many tokens each, taken from the files in turn."""
+    """Yield `count` pieces of `length` tokens of prompts in the chat template, alternately from the files."""
     streams = []
     for file in files or [None]:
-        asked = [question.turns[0] for question in load_questions(file)]
-        ids = [each for text in asked for each in encode_messages(tokenizer, [{"role": "user", "content": text}])]
+        prompts = [question.turns[0] for question in load_questions(file)]
+        ids = [
+            token_id for text in prompts for token_id in encode_messages(tokenizer, [{"role": "user", "content": text}])
+        ]
         streams.append(iter(torch.tensor(ids[: len(ids) // length * length]).view(-1, length)))
     pieces = (next(streams[number % len(streams)], None) for number in range(len(streams) * count))
     for _, piece in zip(range(count), (piece for piece in pieces if piece is not None), strict=False):
@@ -86,30 +88,30 @@ def lanes_of(path: Path, config, tokenizer, length: int) -> dict[str, Lane]:
 @torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", help="a GGUF file, or a known name; the default one if not given")
-    parser.add_argument("--prompts", type=Path, nargs="*", default=[], help="files in Spec-Bench form; our own if none")
-    parser.add_argument("--length", type=int, default=128, help="tokens of a text")
+    parser.add_argument("--target", help="a GGUF file or a known name; default: the default target")
+    parser.add_argument("--prompts", type=Path, nargs="*", default=[], help="Spec-Bench files; default: our prompts")
+    parser.add_argument("--length", type=int, default=128, help="tokens per text")
     parser.add_argument("--texts", type=int, default=80)
-    parser.add_argument("--out", type=Path, help="keep the numbers in this file, as JSON")
-    given = parser.parse_args()
-    pair = resolve(given.target, NO_HEAD)
+    parser.add_argument("--out", type=Path, help="write the numbers to this JSON file")
+    options = parser.parse_args()
+    pair = resolve(options.target, NO_HEAD)
     path = weights.gguf_path(pair)
     if path is None:
-        parser.error(f"{pair.target_name} is no GGUF file")
-    tokenizer = weights.load_tokenizer(given.target)
+        parser.error(f"{pair.target_name} is not a GGUF file")
+    tokenizer = weights.load_tokenizer(options.target)
     reference = stock_model(read_gguf_model(path), torch.float32)
-    lanes = lanes_of(path, weights.load_config(given.target), tokenizer, given.length)
-    found = {name: Distance() for name in lanes}
-    for ids in texts(tokenizer, given.prompts, given.length, given.texts):
+    lanes = lanes_of(path, weights.load_config(options.target), tokenizer, options.length)
+    distances = {name: Distance() for name in lanes}
+    for ids in texts(tokenizer, options.prompts, options.length, options.texts):
         exact = torch.log_softmax(reference(input_ids=ids[None]).logits[0].double(), -1)
         for name, lane in lanes.items():
-            found[name].add(exact, lane(ids))
-    numbers = {name: distance.means() for name, distance in found.items()}
-    print(json.dumps(numbers, indent=1))  # noqa: T201 - the command's result
-    if given.out is not None:
+            distances[name].add(exact, lane(ids))
+    numbers = {name: distance.means() for name, distance in distances.items()}
+    print(json.dumps(numbers, indent=1))  # noqa: T201 - the result of the command
+    if options.out is not None:
         about = {"target": pair.target_name, "device": "cpu", "dtype": "float32"}
-        kept = {"environment": environment(about), "length": given.length, "distance": numbers}
-        write_atomically(given.out, json.dumps(kept, indent=1) + "\n")
+        result = {"environment": environment(about), "length": options.length, "distance": numbers}
+        write_atomically(options.out, json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

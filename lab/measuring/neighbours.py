@@ -1,8 +1,8 @@
-"""Speed beside other programs, through library and page: `python -m lab.measuring.neighbours --out FILE`.
+"""Speed next to other programs, in the library and on the page: `python -m lab.measuring.neighbours --out FILE`.
 
-Settings take turns in one process. Each is measured for plain decoding and Jakiro, by the library and through the
-page's endpoint, and for llama.cpp on the same file where llama-cpp-python is installed. Run it where
-nothing else runs; three rounds take about five minutes.
+Settings alternate in one process. Each is measured for plain decoding and Jakiro, in the library and through the page's
+endpoint, and for llama.cpp on the same file if llama-cpp-python is installed. Run it on a quiet machine; three rounds
+take about five minutes.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from jakiro.system import num_cores, write_atomically
 from lab.measuring.page import Watched, speed
 from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
 
-# Two threads that wait for each other without ever sleeping, as many numeric programs do
+# Two threads that wait for each other without sleeping, as in many numeric programs
 SPINS = "import torch; torch.set_num_threads(2); a = torch.ones(1 << 17)\nwhile True: a.add_(1)"
 QUIET, ONE, TWO, SPINNING = "quiet", "one busy loop", "two busy loops", "a program that spins"
 METHODS = ("autoregressive", "jakiro")
@@ -37,7 +37,7 @@ METHODS = ("autoregressive", "jakiro")
 
 @contextmanager
 def busy_neighbours(count: int) -> Iterator[None]:
-    """Runs so many processes that do nothing but compute, one core's worth each, until the block ends."""
+    """Run `count` processes that each keep one core busy until the block ends."""
     processes = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -50,7 +50,7 @@ def busy_neighbours(count: int) -> Iterator[None]:
 
 @contextmanager
 def spinning_program() -> Iterator[None]:
-    """A torch program whose threads spin at every barrier, until the block ends."""
+    """Run a torch program whose threads spin at every barrier until the block ends."""
     spinning = os.environ | {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "infinite"}
     process = subprocess.Popen([sys.executable, "-c", SPINS], env=spinning)
     time.sleep(4)
@@ -61,8 +61,8 @@ def spinning_program() -> Iterator[None]:
         process.wait()
 
 
-def beside(setting: str):
-    """The programs of a setting, as a context."""
+def programs_of(setting: str):
+    """Return a context that runs the programs of a setting."""
     if setting == SPINNING:
         return spinning_program()
     return busy_neighbours((QUIET, ONE, TWO).index(setting))
@@ -73,41 +73,41 @@ def tokens_per_second(traces: list) -> float:
 
 
 def measure(device: Watched, client: Client, peer: LlamaCppRunner | None, length: int, questions: list) -> dict:
-    """Tokens per second of every way, by name; each over the same questions, at temperature 0."""
-    sampling, found = SamplingParams(max_new_tokens=length), {}
+    """Return tokens per second by mode, each over the same questions at temperature 0."""
+    sampling, speeds = SamplingParams(max_new_tokens=length), {}
     for method in METHODS:
-        traces = [device.generator.run(each.turns[0], sampling, method=method) for each in questions]
-        found[f"library, {method}"] = tokens_per_second(traces)
+        traces = [device.generator.run(question.turns[0], sampling, method=method) for question in questions]
+        speeds[f"library, {method}"] = tokens_per_second(traces)
         events = []
-        for each in questions:
-            client.predict(each.turns[0], max_new_tokens=length, method=method, api_name="/generate")
+        for question in questions:
+            client.predict(question.turns[0], max_new_tokens=length, method=method, api_name="/generate")
             events += device.events
-        found[f"page, {method}"] = speed(events)
+        speeds[f"page, {method}"] = speed(events)
     if peer is not None:
-        runs = [peer([{"role": "user", "content": each.turns[0]}], sampling) for each in questions]
-        found["llama.cpp"] = sum(len(run.token_ids) - 1 for run in runs) / sum(run.seconds for run in runs)
-    return found
+        runs = [peer([{"role": "user", "content": question.turns[0]}], sampling) for question in questions]
+        speeds["llama.cpp"] = sum(len(run.token_ids) - 1 for run in runs) / sum(run.seconds for run in runs)
+    return speeds
 
 
 def table(rounds: list[dict[str, dict]]) -> str:
-    """Tokens per second by way and setting, medians over rounds, and the share of the quiet speed."""
+    """Return tokens per second by mode and setting, medians over rounds, with the share of the quiet speed."""
     medians = {
-        setting: {way: statistics.median(one[setting][way] for one in rounds) for way in rounds[0][setting]}
+        setting: {way: statistics.median(speeds[setting][way] for speeds in rounds) for way in rounds[0][setting]}
         for setting in rounds[0]
     }
     lines = ["| | " + " | ".join(medians) + " |", "| --- " * (len(medians) + 1) + "|"]
     for way, quiet in medians[QUIET].items():
-        cells = [f"{found[way]:.0f} ({100 * found[way] / quiet:.0f} %)" for found in medians.values()]
+        cells = [f"{speeds[way]:.0f} ({100 * speeds[way] / quiet:.0f} %)" for speeds in medians.values()]
         lines.append(f"| {way} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=48, help="tokens an answer")
-    parser.add_argument("--limit", type=int, default=4, help="questions, one a category")
+    parser.add_argument("--length", type=int, default=48, help="tokens per answer")
+    parser.add_argument("--limit", type=int, default=4, help="number of questions, one per category")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="keeps every figure, as json")
+    parser.add_argument("--out", type=Path, help="write all numbers to this JSON file")
     arguments = parser.parse_args()
 
     def load():
@@ -129,8 +129,8 @@ def main() -> int:
     for _ in range(arguments.rounds):
         rounds.append({})
         for setting in (QUIET, ONE, TWO, SPINNING):
-            with beside(setting):
-                # Costs are known and threads have settled when it counts
+            with programs_of(setting):
+                # Warm up: costs are measured and threads are started before the first timed round
                 measure(device, client, None, arguments.length, questions[:1])
                 rounds[-1][setting] = measure(device, client, peer, arguments.length, questions)
     sys.stdout.write(f"Tokens per second of their own clocks, share of the quiet speed\n\n{table(rounds)}\n")

@@ -1,7 +1,7 @@
-"""How fast prompts are read, beside transformers and llama.cpp: `python -m lab.measuring.prefill`.
+"""Time to read prompts, compared with transformers and llama.cpp: `python -m lab.measuring.prefill`.
 
-Every lane reads the same tokens and ends with the last position's logits. Lanes take turns in every round, a different
-one first each time, so that what else runs on the machine falls on all of them.
+Every lane reads the same tokens up to the last position's logits. Lanes alternate in every round, starting with another
+one each time, so that other programs on the machine slow down all of them equally.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
 OURS, STOCK = "Jakiro", "transformers"
 LENGTHS = (30, 500, 3800)
 
-# Reads token ids to the last position's logits; returns the seconds that took
+# Reads token ids up to the last position's logits; returns the seconds
 Reader = Callable[[Sequence[int]], float]
 
 
@@ -38,21 +38,21 @@ class Reading:
     seconds: dict[str, tuple[float, ...]]
 
     def tokens_per_second(self, lane: str) -> float:
-        """By the median round."""
+        """Return the tokens per second of the median round."""
         return self.num_tokens / statistics.median(self.seconds[lane])
 
     @property
     def share(self) -> float:
-        """Our speed as a part of the fastest other lane's, the median over rounds."""
-        others = [seconds for lane, seconds in self.seconds.items() if lane != OURS]
-        rounds = zip(self.seconds[OURS], *others, strict=True)
+        """Our speed ÷ the speed of the fastest other lane, the median over rounds."""
+        other_lanes = [seconds for lane, seconds in self.seconds.items() if lane != OURS]
+        rounds = zip(self.seconds[OURS], *other_lanes, strict=True)
         return statistics.median(min(theirs) / ours for ours, *theirs in rounds)
 
 
 def read_prompts(
     readers: dict[str, Reader], token_ids: Sequence[int], lengths: Sequence[int], rounds: int
 ) -> Iterator[Reading]:
-    """A reading for each length, as it ends; every lane reads once before it is timed.
+    """Yield a reading for each length; every lane reads once before it is timed.
 
     Args:
         token_ids: at least as many as the longest length.
@@ -71,7 +71,7 @@ def read_prompts(
 
 
 def our_reader(target) -> Reader:
-    """`TargetModel.prefill` into a cache of its own, as every answer begins."""
+    """Return a reader that runs `TargetModel.prefill` into a new cache, as at the start of every answer."""
 
     def read(prompt: Sequence[int]) -> float:
         ids = torch.tensor(prompt, device=target.device)
@@ -84,7 +84,7 @@ def our_reader(target) -> Reader:
 
 
 def stock_reader(model) -> Reader:
-    """A stock transformers model's forward pass with a cache, as its `generate` begins."""
+    """Return a reader that runs a stock transformers model with a cache, as at the start of its `generate`."""
 
     @torch.inference_mode()
     def read(prompt: Sequence[int]) -> float:
@@ -97,32 +97,32 @@ def stock_reader(model) -> Reader:
 
 
 def long_text(tokenizer, count: int) -> list[int]:
-    """So many tokens of our long prompts, again from the beginning where they end."""
+    """Return `count` tokens of our long prompts, repeated if they are too short."""
     prompts = load_questions(assets_folder() / "prompts" / "long.jsonl")
     ids = tokenizer("\n".join(turn for prompt in prompts for turn in prompt.turns))["input_ids"]
     return (ids * -(-count // len(ids)))[:count]
 
 
 def sentence_of(reading: Reading) -> str:
-    """A reading as a line: each lane's tokens a second, and ours as a part of the fastest other's."""
+    """Return a reading as a line: tokens per second of each lane, and our share of the fastest other lane."""
     lanes = ", ".join(f"{lane} {reading.tokens_per_second(lane):,.0f}" for lane in reading.seconds)
-    return f"{reading.num_tokens:,} tokens: {lanes} tokens/s; ours is {100 * reading.share:.0f} % of the faster other."
+    return f"{reading.num_tokens:,} tokens: {lanes} tokens/s; Jakiro has {100 * reading.share:.0f} % of the best."
 
 
 def as_json(stamp: dict, rounds: int, readings: Sequence[Reading]) -> str:
-    """Where and how it was measured, and every reading's seconds, a line for each length.
+    """Return environment and readings as JSON, one line per length.
 
     Args:
-        stamp: what `environment` gives.
+        stamp: output of `environment`.
     """
     return raw.lines({"environment": stamp, "rounds": rounds}, "readings", [asdict(reading) for reading in readings])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Read prompts of several lengths by every lane in turn.")
-    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="comma list of tokens")
+    parser = argparse.ArgumentParser(description="Read prompts of several lengths in every lane, alternately.")
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="comma-separated numbers of tokens")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="keep every reading's seconds in this file, as JSON")
+    parser.add_argument("--out", type=Path, help="write the seconds of every reading to this JSON file")
     chosen = parser.parse_args()
     lengths = comma_list("--lengths", chosen.lengths, int)
     model, tokenizer, sha256 = weights.load_target(None, "cpu", torch.float32)
@@ -134,7 +134,7 @@ def main() -> None:
     readings = []
     for reading in read_prompts(readers, long_text(tokenizer, max(lengths)), lengths, chosen.rounds):
         readings.append(reading)
-        print(sentence_of(reading), flush=True)  # noqa: T201 - the command's result
+        print(sentence_of(reading), flush=True)  # noqa: T201 - the result of the command
     if chosen.out is not None:
         about = {"target": target.name, "device": "cpu", "dtype": "float32", "compiled": target.compiled}
         write_atomically(chosen.out, as_json(environment(about), chosen.rounds, readings))

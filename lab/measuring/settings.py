@@ -1,7 +1,7 @@
-"""Speed under settings and a grammar: `python -m lab.measuring.settings --out FILE`.
+"""Speed under sampling settings and a grammar: `python -m lab.measuring.settings --out FILE`.
 
-Plain decoding, Jakiro, and under the grammar Jakiro whose drafts are not masked, take turns at each prompt in one
-process; their texts have to be the same. Run it where nothing else runs; ten prompts take about four minutes.
+Plain decoding and Jakiro alternate at each prompt in one process; their texts must be the same. Run it on a quiet
+machine; ten prompts take about four minutes.
 """
 
 import argparse
@@ -9,13 +9,11 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 from jakiro import JakiroGenerator
 from jakiro.bench.environment import environment
 from jakiro.bench.report import bootstrap_interval
 from jakiro.config import AUTOMATIC_TREE, Grammar, SamplingParams, TreeConfig
-from jakiro.drafters.head import HeadSession
 from jakiro.prompts import load_questions
 from jakiro.system import write_atomically
 
@@ -38,73 +36,61 @@ SETTINGS = {
     "schema, T 0": SamplingParams(grammar=GRAMMAR),
     "schema, T 1": SamplingParams(1.0, grammar=GRAMMAR),
 }
-PLAIN, MASKED, UNMASKED = "plain", "jakiro", "jakiro, drafts not masked"
-
-
-def answer(generator: JakiroGenerator, prompt: str, sampling: SamplingParams, tree: TreeConfig, way: str):
-    """The trace of one way to decode."""
-    if way != UNMASKED:
-        return generator.run(prompt, sampling, "autoregressive" if way == PLAIN else "jakiro", tree)
-    propose = HeadSession.propose
-    with patch.object(HeadSession, "propose", lambda session, limits: propose(session, replace(limits, added=None))):
-        return generator.run(prompt, sampling, "jakiro", tree)
+METHODS = ("autoregressive", "jakiro")
 
 
 def numbers(trace) -> dict:
-    """What is kept of an answer; the first token is the prompt's."""
+    """Return the numbers of an answer; the first token is not counted, because the prompt's pass computes it."""
     seconds, tokens = trace.decode_seconds, len(trace.token_ids) - 1
     return {"seconds": round(seconds, 4), "tokens": tokens, "steps": len(trace.steps), "tau": trace.tau}
 
 
 def measure(generator: JakiroGenerator, length: int, limit: int, tree: TreeConfig) -> dict[str, list[dict]]:
-    """By setting, a list of prompts, each a dict by way."""
-    found = {name: [] for name in SETTINGS}
+    """Return a list of prompts by setting; each prompt is a dict by method."""
+    results = {name: [] for name in SETTINGS}
     for seed, question in enumerate(load_questions(limit=limit)):
         for name, sampling in SETTINGS.items():
-            asked = replace(sampling, max_new_tokens=length, seed=seed)
+            seeded = replace(sampling, max_new_tokens=length, seed=seed)
             prompt = question.turns[0] + (" Answer in JSON." if sampling.grammar else "")
-            ways = [PLAIN, MASKED, UNMASKED] if sampling.grammar else [PLAIN, MASKED]
-            ways = ways[seed % len(ways) :] + ways[: seed % len(ways)]
-            traces = {way: answer(generator, prompt, asked, tree, way) for way in ways}
+            order = METHODS if seed % 2 == 0 else METHODS[::-1]
+            traces = {method: generator.run(prompt, seeded, method, tree) for method in order}
             if len({tuple(trace.token_ids) for trace in traces.values()}) > 1:
-                raise RuntimeError(f"The texts differ: {name}, {prompt}")
+                raise RuntimeError(f"The texts of the methods differ for setting {name} and prompt: {prompt}")
             if all(len(trace.token_ids) > 1 for trace in traces.values()):
-                found[name].append({way: numbers(trace) for way, trace in traces.items()})
-    return found
+                results[name].append({method: numbers(trace) for method, trace in traces.items()})
+    return results
 
 
-def table(found: dict[str, list[dict]]) -> str:
-    """Each way's speed over that of another one, with its interval, and how many tokens a step commits."""
-    lines = ["| setting | over | speed | 95 % | tokens a step |", "| --- | --- | --- | --- | --- |"]
-    for name, prompts in found.items():
-        for way, base in ((MASKED, PLAIN), (UNMASKED, PLAIN), (MASKED, UNMASKED)):
-            rows = [(each[base], each[way]) for each in prompts if way in each and base in each]
-            pairs = [(old["seconds"], old["tokens"], own["seconds"], own["tokens"]) for old, own in rows]
-            if not pairs:
-                continue
-            spent, written, own_spent, own_written = (sum(column) for column in zip(*pairs, strict=True))
-            interval = bootstrap_interval(pairs) or (float("nan"),) * 2
-            tokens = own_written / sum(own["steps"] for _, own in rows)
-            speed = f"{spent / written / (own_spent / own_written):.2f} | {interval[0]:.2f} to {interval[1]:.2f}"
-            lines.append(f"| {name}: {way} | {base} | {speed} | {tokens:.2f} |")
+def table(results: dict[str, list[dict]]) -> str:
+    """Return a table of the speed of Jakiro against plain decoding with intervals, and tokens per step."""
+    lines = ["| setting | speed | 95 % | tokens per step |", "| --- | --- | --- | --- |"]
+    for name, prompts in results.items():
+        rows = [[prompt[method] for method in METHODS] for prompt in prompts]
+        pairs = [(plain["seconds"], plain["tokens"], drafted["seconds"], drafted["tokens"]) for plain, drafted in rows]
+        if pairs:
+            seconds, tokens, own_seconds, own_tokens = (sum(column) for column in zip(*pairs, strict=True))
+            low, high = bootstrap_interval(pairs) or (float("nan"),) * 2
+            ratio = seconds / tokens / (own_seconds / own_tokens)
+            per_step = own_tokens / sum(drafted["steps"] for _, drafted in rows)
+            lines.append(f"| {name} | {ratio:.2f} | {low:.2f} to {high:.2f} | {per_step:.2f} |")
     return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=96, help="tokens an answer")
-    parser.add_argument("--limit", type=int, default=10, help="prompts, from all categories in turn")
-    parser.add_argument("--nodes", type=int, help="of trees of one size, root included; automatic ones if not given")
-    parser.add_argument("--depth", type=int, default=1, help="of trees of one size")
-    parser.add_argument("--out", type=Path, help="keeps every figure, as json")
+    parser.add_argument("--length", type=int, default=96, help="tokens per answer")
+    parser.add_argument("--limit", type=int, default=10, help="number of prompts, alternately from all categories")
+    parser.add_argument("--nodes", type=int, help="nodes of trees of one size, root included; default: automatic")
+    parser.add_argument("--depth", type=int, default=1, help="depth of trees of one size")
+    parser.add_argument("--out", type=Path, help="write all numbers to this JSON file")
     arguments = parser.parse_args()
     tree = AUTOMATIC_TREE if arguments.nodes is None else TreeConfig(depth=arguments.depth, nodes=arguments.nodes)
     generator = JakiroGenerator.from_pretrained()
-    found = measure(generator, arguments.length, arguments.limit, tree)
-    sys.stdout.write(f"{table(found)}\n")
+    results = measure(generator, arguments.length, arguments.limit, tree)
+    sys.stdout.write(f"{table(results)}\n")
     if arguments.out:
-        kept = {"environment": environment(generator.status), "tree": str(tree), "settings": found}
-        write_atomically(arguments.out, json.dumps(kept, indent=1) + "\n")
+        content = {"environment": environment(generator.status), "tree": str(tree), "settings": results}
+        write_atomically(arguments.out, json.dumps(content, indent=1) + "\n")
     return 0
 
 

@@ -1,7 +1,7 @@
-"""How long the page takes to start here: from an empty cache, from a warm one, without a compiler, and two at once.
+"""Start time of the page here: with an empty cache, a warm cache, no compiler, and two pages at once.
 
-`python -m lab.measuring.starts` starts the page of this checkout with caches of their own and asks it over HTTP as a
-visitor would, so nothing of the page is imported here.
+`python -m lab.measuring.starts` starts the page of this checkout with separate caches and sends requests over HTTP as
+a visitor does, so it does not import the page.
 """
 
 import argparse
@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Seconds from the start of the process until the page answered and the model was ready, and what took them.
+    """Seconds from the start of the process until the page answers and until the model is ready.
 
     Attributes:
         first_token: seconds from a question to its first token, of the first answer after the start.
         steps: seconds by step of the model's start.
-        most_memory: bytes.
+        most_memory: peak memory in bytes.
     """
 
     page: float
@@ -58,28 +58,29 @@ class Start:
 
 
 def _provide(cache: Path) -> None:
-    """Puts the model's file into a cache that has none, where it is here already."""
+    """Copy the model's file into an empty cache, if this machine has it."""
     wheel = wheel_path()
-    kept = cache / "wheels" / wheel.name
-    if wheel.is_file() and not kept.is_file():
-        kept.parent.mkdir(parents=True)
-        shutil.copyfile(wheel, kept)
+    copy = cache / "wheels" / wheel.name
+    if wheel.is_file() and not copy.is_file():
+        copy.parent.mkdir(parents=True)
+        shutil.copyfile(wheel, copy)
 
 
 def _together(pages: int, command: Sequence[str], environment: dict[str, str]) -> list[Start]:
-    """So many pages, started at the same moment; raises as `started`."""
+    """Start several pages at the same moment; raises as `started`."""
     with ThreadPoolExecutor(pages) as threads:
         return list(threads.map(lambda _: started(command, environment), range(pages)))
 
 
 def started(command: Sequence[str], environment: dict[str, str]) -> Start:
-    """Starts a page, asks it one question and ends it.
+    """Start a page, send one question and end it.
 
     Args:
-        command: takes `--host` and `--port`. environment: variables beside those of this process.
+        command: a command that accepts `--host` and `--port`.
+        environment: additional environment variables.
 
     Raises:
-        OSError: it ended, failed to load its model, or took longer than `MOST_SECONDS`.
+        OSError: the page ended, failed to load its model, or took longer than `MOST_SECONDS`.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -96,7 +97,7 @@ def started(command: Sequence[str], environment: dict[str, str]) -> Start:
             if process.poll() is not None or time.perf_counter() - begin > MOST_SECONDS:
                 said.seek(0)
                 last = said.read().decode(errors="replace").strip().splitlines()[-1:]
-                raise ConnectionError(f"the page did not start: {' '.join(last) or 'it said nothing'}")
+                raise ConnectionError(f"the page did not start: {' '.join(last) or 'no output'}")
 
         try:
             _until(lambda: _get(f"{address}/"), alive)
@@ -115,13 +116,13 @@ def started(command: Sequence[str], environment: dict[str, str]) -> Start:
 
 
 def _until(work: Callable[[], T | None], alive: Callable[[], None]) -> T:
-    """The first result that is no None; where nothing answers yet, it is asked again."""
+    """Return the first result that is not None; call again while nothing answers."""
     while True:
         alive()
         try:
-            found = work()
-            if found is not None:
-                return found
+            result = work()
+            if result is not None:
+                return result
         except (OSError, ValueError):
             pass
         time.sleep(_LOOK_SECONDS)
@@ -133,17 +134,17 @@ def _settled(address: str) -> dict | None:
 
 
 def _first_token(address: str) -> float:
-    """Seconds from asking until the first text arrives."""
+    """Return the seconds from a question until its first text arrives."""
     begin = time.perf_counter()
     body = json.dumps({"data": [QUESTION, 8, 0.0, 1.0, 0, 0, DEFAULT.name, "", []]}).encode()
-    asked = urllib.request.Request(f"{address}/gradio_api/call/generate", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(asked, timeout=60) as reply:
+    request = urllib.request.Request(f"{address}/gradio_api/call/generate", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
         event = json.load(reply)["event_id"]
     with urllib.request.urlopen(f"{address}/gradio_api/call/generate/{event}", timeout=60) as lines:
         for line in lines:
-            if line.startswith(b"data:") and (told := json.loads(line[5:])) and told[0].get("text"):
+            if line.startswith(b"data:") and (update := json.loads(line[5:])) and update[0].get("text"):
                 return time.perf_counter() - begin
-    raise ConnectionError("the page gave no answer")
+    raise ConnectionError("the page did not answer")
 
 
 def _get(address: str) -> bytes:

@@ -1,6 +1,6 @@
-"""Ideas that were tried as drafting methods, one file each; none of them ships a head or is the fastest anywhere."""
+"""Experimental drafting methods, one file each; none ships a head, and none is the fastest in any category."""
 
-from lab.methods import best, distillspec, exit, gsd, mcsd_exit, mcsd_replacing, s2d, skip
+from lab.methods import distillspec, exit, gsd, mcsd_exit, mcsd_replacing, s2d, skip
 
 METHODS = (
     mcsd_replacing.METHOD,
@@ -10,5 +10,4 @@ METHODS = (
     distillspec.METHOD,
     s2d.METHOD,
     mcsd_exit.METHOD,
-    best.METHOD,
 )

@@ -1,7 +1,7 @@
-"""DistillSpec: a draft that was taught by the target on text which the draft itself wrote (arXiv 2310.08461).
+"""DistillSpec: a draft trained by the target on text written by the draft (arXiv 2310.08461).
 
-The paper distils one small model into being a draft for a large one and compares texts and divergences. The draft is
-that of `exit.py`; `python -m lab.training.exits --method distillspec` teaches it on what `lab.training.own_text` wrote.
+The paper distils a small model into a draft for a large one and compares texts and divergences. The network is that of
+`exit.py`; `python -m lab.training.exits --method distillspec` trains it on the text of `lab.training.own_text`.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from lab.layers.exit_head import DistilledConfig, ExitHead
 from lab.methods import exit
 
 PROPOSERS = (
-    Proposer("distilled", "Distilled draft", "The target's first layers and one layer that learned from its own text."),
+    Proposer("distilled", "Distilled draft", "The target's first layers and a layer trained on its own text."),
 )
 KIND = HeadKind(config=DistilledConfig, network=ExitHead)
 distilled_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
@@ -23,7 +23,7 @@ METHOD = head_method(
     Needs(head=(KIND.name,), layers=True),
     name="distillspec",
     title="DistillSpec",
-    sentence="Early exit whose trained layer was corrected by the target on text that the draft itself wrote.",
+    sentence="Early exit with a layer that the target trained on text written by the draft.",
     paper="2310.08461",
     proposers=PROPOSERS,
     kind=KIND,

@@ -1,7 +1,7 @@
-"""Early exit: the target's first four layers and one trained layer draft, the whole target checks.
+"""Early exit: the target's first four layers and one trained layer draft, and the whole target verifies.
 
-The honest stand-in for a small draft model where none exists. Drafting by leaving early is Draft & Verify's and
-LayerSkip's (arXiv 2309.08168, 2404.16710); there nothing is added but an output function, here one layer is.
+It replaces a small draft model where none exists. Draft & Verify and LayerSkip (arXiv 2309.08168, 2404.16710) also
+draft by early exit; they add only an output function, this method adds one layer.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ from jakiro.heads.kind import HeadKind
 from lab.layers.exit_head import ExitConfig, ExitHead
 
 LAYERS_BELOW = 4
-PROPOSERS = (Proposer("exit", "Early exit", "The target's own first layers and one trained layer on top of them."),)
+PROPOSERS = (Proposer("exit", "Early exit", "The target's first layers and one trained layer on top of them."),)
 KIND = HeadKind(config=ExitConfig, network=ExitHead)
 exit_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 

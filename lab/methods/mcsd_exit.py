@@ -1,4 +1,4 @@
-"""MCSD with a small draft model, as in its paper (arXiv 2401.06706): the early exit of `exit.py` stands in for one."""
+"""MCSD with a small draft model, as in its paper (arXiv 2401.06706); the early exit of `exit.py` is the small model."""
 
 from jakiro.drafters.base import Needs
 from jakiro.drafters.head import head_method

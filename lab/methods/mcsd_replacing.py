@@ -1,9 +1,10 @@
-"""MCSD with candidates that are independent draws, as its paper has them first; equal siblings become one node.
+"""MCSD with independent draws, the first form in its paper; equal siblings become one node.
 
-The target's noise g is an exponential time E = exp(−g). Of K independent times the least is one divided by K, and any
-of the K has it with the same chance, the others waiting for a further time each. So, given E, draw J has E ÷ K, all
-others E ÷ K and a wait; each takes the token with the least time ÷ q. All are independent draws of q, and the target's
-choice has its own noise unchanged (list matching, arXiv 2506.05632). At temperature 0 they are one and the same token.
+The target's noise g is an exponential time E = exp(−g). The smallest of K independent times has the law of one time
+divided by K, and each of the K is the smallest with the same probability; the others wait for another such time. So,
+given E, one random draw has E ÷ K, and all others have E ÷ K plus a wait. Each draw takes the token with the smallest
+time ÷ q. All are independent draws of q, and the target's choice keeps its own noise (list matching, arXiv 2506.05632).
+At temperature 0 all draws are the same token.
 """
 
 from functools import partial
@@ -17,17 +18,24 @@ from jakiro.drafters.head import LAYERS, head_method
 from jakiro.drafters.tree_growth import Children, Experts, Scores
 from lab.published.mcsd import SAMPLES, StaticGrower, static_drafter
 
-# Keys of the noise that splits a time; the answer's own noise has the seed alone
+# Added to the seed for the noise that splits a time; the answer's own noise uses the plain seed
 _STREAM = 0x5DEECE66D
 
 
 def split_times(noise: Tensor, seed: int, position: int, draws: int) -> Tensor:
-    """(draws, tokens) independent exponential times of which the target's own noise, (tokens,) Gumbel, is made."""
+    """Return independent exponential times that are consistent with the target's noise.
+
+    Args:
+        noise: (tokens,) Gumbel noise of the target's choice.
+
+    Returns:
+        (draws, tokens).
+    """
     token_ids = torch.arange(noise.shape[0], device=noise.device)
     places = torch.full((), position, dtype=torch.int64, device=noise.device)
     keyed = [KeyedNoise((seed + _STREAM * (1 + stream)) % 2**63) for stream in range(draws + 1)]
     first = keyed[0].hash(places, token_ids).remainder(draws)
-    waits = torch.stack([(-each.at(places, token_ids)).exp() for each in keyed[1:]])
+    waits = torch.stack([(-stream_noise.at(places, token_ids)).exp() for stream_noise in keyed[1:]])
     least = torch.arange(draws, device=noise.device)[:, None] == first
     return (-noise).exp() / draws + waits.masked_fill(least, 0.0)
 
@@ -64,7 +72,7 @@ METHOD = head_method(
     LAYERS,
     name="mcsd_replacing",
     title="MCSD, independent draws",
-    sentence="MCSD whose candidates at one place are drawn independently, so that some of them are the same.",
+    sentence="MCSD with independent draws for each position, so that some candidates are equal.",
     paper="2401.06706",
     proposers=SAMPLES,
 )

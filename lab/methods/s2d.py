@@ -1,14 +1,12 @@
-"""S2D: a draft with exits nested in one another; confidence decides how much of it a step runs (arXiv 2407.01955).
+"""S2D: a draft with nested exits; its confidence decides how many layers a step runs (arXiv 2407.01955).
 
-The paper trains the sub-models of one draft together, sorted by size, and serves several targets with it, each with a
-depth of its own. Here the exits are the target's layers 2 and 4 and the layer of `exit.py`. What is committed is read
-to the end, since deeper keys would be missing later; the first exit that is sure of the root's row drafts all levels,
-and where none is, the deepest drafts one level only.
+The paper trains the sub-models of one draft together, sorted by size, and serves several targets with it, each with its
+own depth. Here the exits are the target's layers 2 and 4 and the layer of `exit.py`. Committed tokens run through all
+layers, because deeper keys would be missing later. The first confident exit after the root drafts all levels; without
+a confident exit, the deepest one drafts a single level.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -22,56 +20,43 @@ from lab.layers.exit_head import NestedConfig, NestedHead
 from lab.methods.exit import LAYERS_BELOW
 
 EXITS = (2, LAYERS_BELOW)
-# An exit is sure where it gives its first guess at least this chance
+# An exit is confident if its most likely token has at least this probability
 THRESHOLD = 0.5
 KIND = HeadKind(config=NestedConfig, network=NestedHead)
 
 
 def proposers_of(exits: tuple[int, ...]) -> tuple[Proposer, ...]:
-    """An exit after each of these layers, and the own layer's."""
+    """Return a proposer for the exit after each of these layers, and one for the trained layer."""
     early = [
-        Proposer(f"exit_{layer}", f"Exit {layer}", f"Left after {layer} of the target's layers.") for layer in exits
+        Proposer(f"exit_{layer}", f"Exit {layer}", f"The exit after {layer} layers of the target.") for layer in exits
     ]
-    sentence = "The trained layer on top of the target's first ones."
+    sentence = "The trained layer on top of the target's first layers."
     return (*early, Proposer(f"exit_{exits[-1] + 1}", f"Exit {exits[-1] + 1}", sentence))
 
 
-def first_sure(chances: Sequence[float], threshold: float = THRESHOLD) -> int | None:
-    """The number of the first exit whose first guess has at least this chance; None where none has."""
-    return next((number for number, chance in enumerate(chances) if chance >= threshold), None)
-
-
-Choose = Callable[[Sequence[float]], int | None]
-
-
 class NestedGrower(TreeGrower):
-    """Grows a tree with one exit, chosen by the chance that each gives its first guess after the root's row.
+    """Grows a tree with the first exit whose most likely token after the root has at least probability `THRESHOLD`."""
 
-    Args:
-        choose: from the exits' chances the number of the exit, see `first_sure`.
-    """
-
-    def __init__(
-        self, head, cache, root, root_token, sampling, tree_config, *more, choose: Choose = first_sure
-    ) -> None:
-        chances = head.logits(root.expert_outputs[:, 0, 0]).softmax(-1).amax(-1).tolist()
-        chosen = choose(chances)
-        self.exit = len(chances) - 1 if chosen is None else chosen
+    def __init__(self, head, cache, root, root_token, inputs) -> None:
+        probabilities = head.logits(root.expert_outputs[:, 0, 0]).softmax(-1).amax(-1).tolist()
+        confident = [number for number, probability in enumerate(probabilities) if probability >= THRESHOLD]
+        self.exit = confident[0] if confident else len(probabilities) - 1
         root = row_output(root.expert_outputs[self.exit])
-        super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
-        self.last_expanded = 0 if chosen is None else self.last_expanded
-        # Fitted for each exit in the place of a level
+        super().__init__(head, cache, root, root_token, inputs)
+        if not confident:
+            self.last_expanded = 0
+        # The calibration of an exit is stored under the number of a level
         prefix, numbers = f"main/{self.exit + 1}/", self.ranking.calibration.numbers
         fitted = {name.removeprefix(prefix): number for name, number in numbers.items() if name.startswith(prefix)}
         levels = range(1, self.depth + 1)
         numbers = {f"main/{depth}/{kind}": number for depth in levels for kind, number in fitted.items()}
-        self.ranking.calibration = Calibration(numbers, sampling)
+        self.ranking.calibration = Calibration(numbers, inputs.sampling)
 
     def _run(self, embeddings, features, positions, mask):
         return self.head.leave_at(self.exit, embeddings, positions, mask, self.cache)
 
     def _select(self) -> Proposal:
-        """The tree says how deep it really is, so that one level is a chain where only chains are scored."""
+        """Set the real depth of the tree, so that one level is a chain if only chains are scored."""
         proposal = super()._select()
         return replace(proposal, tree=replace(proposal.tree, max_depth=len(self.levels)))
 
@@ -80,10 +65,9 @@ class NestedGrower(TreeGrower):
         return children._replace(proposers=torch.full_like(children.proposers, self.exit))
 
 
-def nested_drafter(head: NestedHead, info: dict | None = None, choose: Choose = first_sure) -> HeadDrafter:
-    """Drafts with nested exits; `choose` is `NestedGrower`'s."""
-    grower = partial(NestedGrower, choose=choose)
-    return HeadDrafter(head, info, grower, proposers_of(head.config.exit_layers), has_evidence=False)
+def nested_drafter(head: NestedHead, info: dict | None = None) -> HeadDrafter:
+    """Return a drafter with nested exits."""
+    return HeadDrafter(head, info, NestedGrower, proposers_of(head.config.exit_layers), has_evidence=False)
 
 
 METHOD = head_method(
@@ -91,7 +75,7 @@ METHOD = head_method(
     Needs(head=(KIND.name,), layers=True),
     name="s2d",
     title="S2D",
-    sentence="A draft of nested exits from the target's first layers; the first one that is sure drafts.",
+    sentence="A draft of nested exits from the target's first layers; the first confident exit drafts.",
     paper="2407.01955",
     proposers=proposers_of(EXITS),
     kind=KIND,

@@ -1,9 +1,8 @@
-"""Skipped layers: the target drafts for itself with some of its layers left out; nothing is trained.
+"""Skipped layers: the target drafts for itself without some of its layers; nothing is trained.
 
-From FTP (arXiv 2412.11494), which skips blocks to be fast and accepts another text; here the whole target checks every
-token. FTP's routers choose blocks for each token; here one subset serves all, found on text by
-`python -m lab.training.skip_search`. A router would be worth its training only where the subset comes close
-to break-even, see lab/README.md.
+FTP (arXiv 2412.11494) skips blocks to be fast and accepts another text; here the whole target verifies every token.
+FTP's routers choose blocks for each token; here one subset, found by `python -m lab.training.skip_search` on text, is
+used for all tokens. Training a router would only pay off if the subset came close to break-even; see lab/README.md.
 """
 
 import torch
@@ -20,12 +19,12 @@ from jakiro.ops.linear import Packing, looked_up
 from lab.layers.plan import LayerPlan, find_plan
 from lab.layers.subset import LayerSubset
 
-# The first ids are the commonest: byte-pair tokenizers number their merges in the order in which they were made
+# The first ids are the most common: byte-pair tokenizers number their merges in the order in which they were made
 DRAFT_VOCABULARY = 16_384
 
 
 class SkippingHead(DraftHead):
-    """Layers of the target as a draft head of their own, which reads tokens alone."""
+    """Layers of the target as a draft head that reads only tokens."""
 
     skipped_tokens, root_rows = 0, 1
     capturable = False
@@ -45,13 +44,13 @@ class SkippingHead(DraftHead):
         self._layers = LayerSubset(target, plan.kept)
 
     def pack_matrices(self, packing: Packing) -> None:
-        """The layers are the target's, as they are there."""
+        """Do nothing: the layers belong to the target and are used as they are."""
 
     def new_cache(self, capacity: int) -> RowCache:
         return self._layers.new_cache(capacity)
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """Reads committed tokens, (rows,) int64; the target's features are not needed."""
+        """Read committed tokens, (rows,) int64; the features are not used."""
         start, rows = cache.length, token_ids.shape[0]
         positions = torch.arange(start, start + rows, device=token_ids.device)
         order = positions - start
@@ -62,14 +61,14 @@ class SkippingHead(DraftHead):
     def forward(
         self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor, cache: RowCache
     ) -> HeadOutput:
-        """(1, rows, hidden) embeddings, whose features are not read; the cache is extended."""
+        """Draft rows from (1, rows, hidden) embeddings and append them to the cache; the features are not used."""
         hidden = self._layers(embeddings[0], positions[0], mask[0, 0], cache)
         return row_output(self._layers.normed(hidden)[None])
 
 
-def proposers_of(kept: int | None = None, whole: int = 0) -> tuple[Proposer, ...]:
-    """The layers that are kept."""
-    many = "Some layers" if kept is None else f"{kept} of {whole} layers"
+def proposers_of(num_kept: int | None = None, num_layers: int = 0) -> tuple[Proposer, ...]:
+    """Return the proposer of a draft with this number of layers."""
+    many = "Some layers" if num_kept is None else f"{num_kept} of {num_layers} layers"
     return (Proposer("skip", many, f"{many} of the target itself, the others skipped."),)
 
 
@@ -85,7 +84,7 @@ def _load(resources: Resources) -> HeadDrafter:
 METHOD = Method(
     name="skip",
     title="Skipped layers",
-    sentence="The target drafts for itself with some of its layers left out, then all of them check the draft.",
+    sentence="The target drafts for itself without some of its layers, then all of its layers check the draft.",
     paper="2412.11494",
     proposers=proposers_of(),
     needs=Needs(layers=True),

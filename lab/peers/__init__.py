@@ -1,10 +1,10 @@
-"""Programs that decode the same prompts beside ours: `bench --methods-from lab --methods …,llama-cpp`."""
+"""Other programs that decode the same prompts: `bench --methods-from lab --methods …,llama-cpp`."""
 
 from functools import partial
 
 
 def _llama(name: str, status: dict):
-    """Its runner; torch and the program are imported where it takes part."""
+    """Return the runner; torch and the program are imported only if it is used."""
     import torch
 
     from lab.peers.llama import LlamaCppRunner

@@ -1,7 +1,7 @@
-"""llama.cpp on the very file of a GGUF target, plain or with its own n-gram speculation.
+"""llama.cpp on the same file as a GGUF target, plain or with its own n-gram speculation.
 
-It runs in a process of its own (`llama_worker.py`), so that its threads wait as its authors meant and not as ours do.
-Its products round otherwise and its seeds choose otherwise than ours, so texts may part.
+It runs in a separate process (`llama_worker.py`), so that its threads wait as its authors intend and not as ours do.
+Its products round differently and its seeds draw other tokens, so texts may differ.
 """
 
 import importlib.util
@@ -21,20 +21,20 @@ from jakiro.loading.registry import NO_HEAD, resolve
 from jakiro.text import encode_messages
 
 LLAMA_CPP, LLAMA_CPP_LOOKUP = "llama-cpp", "llama-cpp-lookup"
-# By its path: importing our package would set how threads wait
+# Started by its path, because importing our package changes how threads wait
 WORKER = (sys.executable, "-P", str(Path(__file__).with_name("llama_worker.py")))
 
 
 class LlamaCppRunner:
-    """Callable that answers one turn with llama.cpp, timed from the first token on, as our own clock does.
+    """Callable that answers one turn with llama.cpp, timed from the first token as in our own clock.
 
     Args:
         method: `LLAMA_CPP` or `LLAMA_CPP_LOOKUP`.
-        target: the name of the generator's target.
-        threads: as many as ours computes with.
+        target: name of the generator's target.
+        threads: number of threads, the same as for our own decoding.
 
     Raises:
-        ValueError: llama-cpp-python is not installed, or the target is no GGUF file.
+        ValueError: llama-cpp-python is not installed, or the target is not a GGUF file.
     """
 
     def __init__(self, method: str, target: str, threads: int) -> None:
@@ -42,9 +42,9 @@ class LlamaCppRunner:
             raise ValueError(f"The method {method} needs llama-cpp-python; run “pip install llama-cpp-python”.")
         model = weights.gguf_path(resolve(target, NO_HEAD))
         if model is None:
-            raise ValueError(f"The method {method} reads GGUF files; the target {target} is none.")
+            raise ValueError(f"The method {method} needs a GGUF target; {target} is not a GGUF file.")
         self._tokenizer = weights.load_tokenizer(target)
-        # How our own threads wait is set for this process; llama.cpp's are left as they come
+        # This variable changes how our own threads wait; llama.cpp keeps its default
         inherited = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
         self._worker = subprocess.Popen(
             [*WORKER, str(model), str(threads), *["lookup"] * (method == LLAMA_CPP_LOOKUP)],
@@ -76,7 +76,7 @@ class LlamaCppRunner:
         return PeerAnswer(ids, seconds, False, text)
 
     def read(self, token_ids: Sequence[int]) -> float:
-        """The seconds that reading a prompt takes."""
+        """Return the seconds to read a prompt."""
         return self._ask({"read": list(token_ids)})["seconds"]
 
     def _ask(self, request: dict) -> dict:

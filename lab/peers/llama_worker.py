@@ -1,6 +1,7 @@
-"""The process in which llama.cpp decodes: reads a JSON request a line, writes its answer as a line.
+"""The process in which llama.cpp decodes: reads one JSON request per line and writes one answer per line.
 
-`python -P llama_worker.py MODEL THREADS [lookup]`; imports nothing of ours, which would set how threads wait.
+`python -P llama_worker.py MODEL THREADS [lookup]`. It imports nothing of our package, which would change how threads
+wait.
 """
 
 import json
@@ -8,24 +9,24 @@ import sys
 import time
 from itertools import islice
 
-# Tokens, as long as the prompts that we measure with
+# In tokens; enough for the longest prompt that we measure
 CONTEXT = 8192
 
 
 def answer(model, request: dict) -> dict:
-    """Token ids of an answer and the seconds from its first token to its last.
+    """Return the token ids of an answer and the seconds from its first token to its last.
 
     Args:
         model: a `llama_cpp.Llama`.
-        request: "prompt" (token ids), "text" (what they stand for), "end" (the id that ends an answer),
+        request: "prompt" (token ids), "text" (the text of these ids), "end" (the id that ends an answer),
             "max_new_tokens", "seed" and "sampling" (arguments of `Llama.generate`).
 
     Returns:
-        {"token_ids", "seconds"}, or {"error"} where llama.cpp reads the text as other ids.
+        {"token_ids", "seconds"}, or {"error"} if llama.cpp tokenizes the text differently.
     """
-    own = model.tokenize(request["text"].encode(), add_bos=False, special=True)
-    if own != request["prompt"]:
-        return {"error": f"reads {len(own)} token ids where our tokenizer writes {len(request['prompt'])}, or others."}
+    token_ids_here = model.tokenize(request["text"].encode(), add_bos=False, special=True)
+    if token_ids_here != request["prompt"]:
+        return {"error": f"its tokenizer has other ids ({len(token_ids_here)}) than ours ({len(request['prompt'])})."}
     token_ids, times = [], []
     model.set_seed(request["seed"])
     stream = model.generate(request["prompt"], reset=True, **request["sampling"])
@@ -39,7 +40,7 @@ def answer(model, request: dict) -> dict:
 
 
 def read(model, token_ids: list[int]) -> dict:
-    """The seconds that reading a prompt takes, to the logits of its last position."""
+    """Return the seconds to read a prompt, up to the logits of its last position."""
     model.reset()
     start = time.perf_counter()
     model.eval(token_ids)
@@ -53,14 +54,14 @@ def main() -> None:
     if sys.argv[3:] == ["lookup"]:
         from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-        # As its documentation recommends for machines without a GPU
+        # The value that its documentation recommends for machines without a GPU
         drafts["draft_model"] = LlamaPromptLookupDecoding(num_pred_tokens=2)
-    # A cache as long as a model's context may be gigabytes
+    # A cache for a model's full context may take gigabytes
     model = Llama(path, n_ctx=CONTEXT, n_threads=threads, n_threads_batch=threads, verbose=False, **drafts)
     for line in sys.stdin:
         request = json.loads(line)
         reply = read(model, request["read"]) if "read" in request else answer(model, request)
-        print(json.dumps(reply), flush=True)  # noqa: T201 - the answer's way
+        print(json.dumps(reply), flush=True)  # noqa: T201 - the answer
 
 
 if __name__ == "__main__":

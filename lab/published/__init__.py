@@ -1,6 +1,7 @@
-"""Published drafters that are the fastest nowhere here: their heads, tables and trees, plugged in as anybody's methods.
+"""Published drafters that are never the fastest here, with their heads, tables and trees.
 
-The page of a checkout offers them beside the package's (`app.py`); elsewhere `--methods-from lab.published` does.
+The page of a checkout offers them in addition to the package's methods (`app.py`). Elsewhere, use `--methods-from
+lab.published`.
 """
 
 from lab.published import aded, mcsd, mcsd_improved, recycling

@@ -1,8 +1,8 @@
-"""ADED: trees of what followed the last two tokens, in a corpus and earlier in this answer (arXiv 2407.12021).
+"""ADED: trees of tokens that followed the last two tokens, in a corpus and earlier in this answer (arXiv 2407.12021).
 
-A table of trigrams stands in for a draft model; every committed trigram is added to this answer's own counts. The paper
-searches the tree by Monte Carlo; here it is searched best-first, which finds the likeliest candidates exactly. Host
-integers only. At temperatures above 0 candidates are ranked with the noise that the target's own choice will meet.
+A table of trigrams replaces a draft model; every committed trigram is added to the answer's own counts. The paper
+searches the tree by Monte Carlo; here best-first search finds the most likely candidates exactly. The search uses host
+integers only. Above temperature 0, candidates are ranked with the noise of the target's own choice.
 """
 
 import hashlib
@@ -20,23 +20,23 @@ from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
+    DraftRequest,
     DraftSession,
     Method,
     Needs,
     Proposal,
     Proposer,
     Resources,
-    TreeLimits,
 )
 from jakiro.drafters.candidates import Candidates
 from lab.published.host import best_proposal, gumbel_of
 from lab.published.trigrams import TrigramTable, find_table, fingerprint
 
 TABLE, LIVE = 0, 1
-# A trigram of this answer has the weight of so many in the corpus
+# Weight of a trigram of this answer, in trigrams of the corpus
 LIVE_WEIGHT = 8.0
-# How often the target's choice is among the successors of a pair that was seen n times: learned for each ⌊log2 n⌋ from
-# this rate, which counts as so many tries
+# Rate at which the target's choice is among the successors of a pair that was seen n times. It is learned for each
+# ⌊log2 n⌋, starting from COVERAGE with the weight of COVERAGE_TRIES observations
 COVERAGE, COVERAGE_TRIES, LARGEST_CLASS = 0.45, 8.0, 10
 
 
@@ -46,7 +46,7 @@ class Guess:
 
     Attributes:
         score, proposer, also: as in `DraftTree`.
-        parent: a guess of depth 0 is the root, None stands for it too.
+        parent: None or a guess of depth 0 is the root.
     """
 
     token_id: int
@@ -58,26 +58,26 @@ class Guess:
 
 
 def candidates_of(guesses: Sequence[Guess], device: torch.device) -> Candidates:
-    """The guesses as tensors; parents come before their children, and those of depth 1 have the root for a parent."""
+    """Return the guesses as tensors, with parents before their children; guesses of depth 1 have the root as parent."""
     places = {id(guess): place for place, guess in enumerate(guesses, start=1)}
     columns = [
-        [each.token_id, places.get(id(each.parent), 0), each.depth, each.proposer, each.also] for each in guesses
+        [guess.token_id, places.get(id(guess.parent), 0), guess.depth, guess.proposer, guess.also] for guess in guesses
     ]
     token_ids, parents, depths, proposers, also = torch.tensor(columns, device=device).T.contiguous()
-    scores = torch.tensor([each.score for each in guesses], device=device)
+    scores = torch.tensor([guess.score for guess in guesses], device=device)
     return Candidates.of(token_ids, parents, depths, scores, proposers=proposers, also=also)
 
 
 class TrigramDrafter(Drafter):
-    """Drafts from a table of trigrams, which all answers share and none changes.
+    """Drafts from a table of trigrams, which all answers share and which does not change.
 
     Args:
-        live: whether an answer learns from its own text.
+        live: whether an answer also counts its own trigrams.
     """
 
     proposers = (
-        Proposer("trigram", "Trigram table", "What followed the same two tokens in the texts that were counted."),
-        Proposer("trigram_live", "This answer", "What followed the same two tokens earlier in this conversation."),
+        Proposer("trigram", "Trigram table", "Tokens that followed the same two tokens in a corpus."),
+        Proposer("trigram_live", "This answer", "Tokens that followed the same two tokens in this conversation."),
     )
 
     def __init__(self, table: TrigramTable, info: dict | None = None, live: bool = True) -> None:
@@ -88,7 +88,7 @@ class TrigramDrafter(Drafter):
 
 
 class TrigramSession(DraftSession):
-    """One answer's own trigrams, and how often the choice was among a pair's successors."""
+    """The trigrams of one answer, and how often the target's choice was among a pair's successors."""
 
     def __init__(self, drafter: TrigramDrafter, prompt: Context, sampling: SamplingParams) -> None:
         self.table, self.live = drafter.table, drafter.live
@@ -99,35 +99,35 @@ class TrigramSession(DraftSession):
         self.tries = [COVERAGE_TRIES] * (LARGEST_CLASS + 1)
         self._append(prompt.token_ids)
 
-    def propose(self, limits: TreeLimits) -> Proposal:
-        found = self.guesses(limits.tree.nodes - 1, limits.tree.depth, limits.tree.width)
-        if not found:
-            return Proposal(note="These two tokens were never seen together: nothing to propose.")
+    def propose(self, request: DraftRequest) -> Proposal:
+        guesses = self.guesses(request.tree.nodes - 1, request.tree.depth, request.tree.width)
+        if not guesses:
+            return Proposal(note="No known token follows the last two tokens.")
         root_token = torch.tensor(self.tokens[-1:], device=self.device)
-        return best_proposal(root_token, candidates_of(found, self.device), limits)
+        return best_proposal(root_token, candidates_of(guesses, self.device), request)
 
     def guesses(self, most: int, depth: int, width: int) -> list[Guess]:
-        """The `most` candidates with the best scores, level by level."""
-        root, found = Guess(self.tokens[-1], 0.0), []
+        """Return the `most` candidates with the best scores, by level."""
+        root, guesses = Guess(self.tokens[-1], 0.0), []
         queue = [(-node.score, number, node) for number, node in enumerate(self._children(root, width))]
         pushed = len(queue)
         heapq.heapify(queue)
-        while queue and len(found) < most:
+        while queue and len(guesses) < most:
             _, _, node = heapq.heappop(queue)
-            found.append(node)
+            guesses.append(node)
             if node.depth < depth:
                 for child in self._children(node, width):
                     heapq.heappush(queue, (-child.score, pushed, child))
                     pushed += 1
-        return sorted(found, key=lambda node: node.depth)
+        return sorted(guesses, key=lambda node: node.depth)
 
     def _children(self, node: Guess, width: int) -> list[Guess]:
-        """The best successors of the node and the token before it, the likeliest first."""
+        """Return the best successors of the node and the token before it, the most likely first."""
         before = self.tokens[-2] if node.parent is None else node.parent.token_id
         token_ids, counts = self.table.after(before, node.token_id)
         total = dict(zip(token_ids, map(float, counts), strict=True))
-        own = self.own.get((before, node.token_id), {})
-        for token_id, count in own.items():
+        live = self.own.get((before, node.token_id), {})
+        for token_id, count in live.items():
             total[token_id] = total.get(token_id, 0.0) + LIVE_WEIGHT * count
         if not total:
             return []
@@ -143,8 +143,8 @@ class TrigramSession(DraftSession):
         log_coverage = math.log(self.hits[kind] / self.tries[kind])
         table = set(token_ids)
         children = []
-        for token_id in sorted(ranks, key=lambda each: (-ranks[each], each))[:width]:
-            both = token_id in table and token_id in own
+        for token_id in sorted(ranks, key=lambda token: (-ranks[token], token))[:width]:
+            both = token_id in table and token_id in live
             children.append(
                 Guess(
                     token_id=token_id,
@@ -163,13 +163,13 @@ class TrigramSession(DraftSession):
             self._append([token_id])
 
     def _judge(self, token_id: int) -> None:
-        """Counts whether the token was among the successors of the two before it."""
+        """Count whether the token was among the successors of the two tokens before it."""
         successors, counts = self.table.after(self.tokens[-2], self.tokens[-1])
-        own = self.own.get((self.tokens[-2], self.tokens[-1]), {})
-        seen = sum(counts) + LIVE_WEIGHT * sum(own.values())
+        live = self.own.get((self.tokens[-2], self.tokens[-1]), {})
+        seen = sum(counts) + LIVE_WEIGHT * sum(live.values())
         if seen:
             self.tries[_class_of(seen)] += 1
-            self.hits[_class_of(seen)] += token_id in own or token_id in successors
+            self.hits[_class_of(seen)] += token_id in live or token_id in successors
 
     def _append(self, token_ids: Sequence[int]) -> None:
         for token_id in token_ids:
@@ -185,12 +185,12 @@ class TrigramSession(DraftSession):
 
 
 def _class_of(seen: float) -> int:
-    """Pairs that were seen about as often share their hit rate."""
+    """Return the class of a pair; pairs with a similar number of observations share their hit rate."""
     return min(int(math.log2(seen)), LARGEST_CLASS)
 
 
 def _load(resources: Resources) -> TrigramDrafter:
-    """The drafter with the target's table, or with none: then an answer's own trigrams are all there is.
+    """Return the drafter with the target's table; without a table, it uses only the trigrams of an answer.
 
     Raises:
         ValueError: the table was counted with another tokenizer, or cannot be read.
@@ -211,7 +211,7 @@ def _load(resources: Resources) -> TrigramDrafter:
 METHOD = Method(
     name="aded",
     title="ADED",
-    sentence="Proposes what followed the same two tokens, in texts that were counted and earlier in this answer.",
+    sentence="Proposes tokens that followed the same two tokens in a corpus or earlier in this answer.",
     paper="2407.12021",
     proposers=TrigramDrafter.proposers,
     needs=Needs(),

@@ -1,4 +1,4 @@
-"""What follows each pair of tokens in a corpus, counted for drafting with `aded`.
+"""Count the tokens that follow each pair of tokens in a corpus, for drafting with `aded`.
 
 python -m lab.published.counting CORPUS… [--target NAME] [--out FILE]
 """
@@ -16,15 +16,15 @@ from lab.published.trigrams import TrigramTable, fingerprint, table_path
 
 
 def count_trigrams(corpora: Sequence[Path], target: str | None, out: Path | None) -> tuple[TrigramTable, Path]:
-    """Counts trigrams and writes their table.
+    """Count trigrams and write their table.
 
     Args:
-        corpora: corpus files, or folders that hold them.
+        corpora: corpus files, or folders with corpus files.
         target: a known name, a folder or a Hub id; None is the default.
-        out: the file; None is where the target's drafts look for it.
+        out: output file; None is the file in the cache that `aded` reads.
 
     Returns:
-        The table, and where it was written.
+        The table and its path.
     """
     name = target or registry.DEFAULT_TARGET
     tokenizer = weights.load_tokenizer(target)
@@ -37,13 +37,13 @@ def count_trigrams(corpora: Sequence[Path], target: str | None, out: Path | None
 
 
 def main(
-    corpora: Annotated[list[Path], typer.Argument(help="Corpus files (*.jsonl.gz) or folders that hold them.")],
-    target: Annotated[str | None, typer.Option(help="Whose tokens they are; the default one if not given.")] = None,
+    corpora: Annotated[list[Path], typer.Argument(help="Corpus files (*.jsonl.gz), or folders with such files.")],
+    target: Annotated[str | None, typer.Option(help="Target of the corpus; default: the default one.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="File to write; without it, where the target's drafts look for it.")
+        Path | None, typer.Option(help="Output file; default: the file in the cache that the method aded reads.")
     ] = None,
 ) -> None:
-    """Count what follows each pair of tokens in a corpus, to draft from."""
+    """Count the tokens that follow each pair of tokens in a corpus, for the method aded."""
     table, path = count_trigrams(corpora, target, out)
     size = path.stat().st_size / 1e6
     typer.echo(

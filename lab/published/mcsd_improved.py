@@ -1,10 +1,10 @@
-"""Improved MCSD: static trees whose drafting stops early where nothing more is likely to be kept (arXiv 2409.10644).
+"""Improved MCSD: static trees whose drafting stops early if acceptance becomes unlikely (arXiv 2409.10644).
 
-The paper trains a small network that says how likely each drafted token is accepted. The estimates of a calibrated head
-say that already, so the rule reads them: no further level where no node of the newest one has a chance above the
-threshold. The paper also begins a tree with several tokens of the target and keeps the branch that lasts longest: that
-changes the text, because only one of them is the target's choice. Here the tree begins with that one, the root; what
-the others would have changed is counted in lab/README.md.
+The paper trains a small network that predicts the acceptance of each drafted token. A calibrated head already estimates
+it, so the rule uses these estimates: no further level if no node of the newest one has a probability above the
+threshold. The paper also starts a tree with several target tokens and keeps the longest branch. This changes the text,
+because only one of them is the target's choice; here the tree starts with that choice, the root. lab/README.md counts
+the changes that the other tokens would cause.
 """
 
 import math
@@ -17,7 +17,7 @@ THRESHOLD = 0.4
 
 
 class StoppingGrower(StaticGrower):
-    """Grows static trees no deeper than they promise to be kept."""
+    """Grows static trees only as deep as acceptance is likely."""
 
     def _stops(self) -> bool:
         return max(self.levels[-1].scores.tolist()) < math.log(THRESHOLD)
@@ -30,7 +30,7 @@ METHOD = head_method(
     LAYERS,
     name="mcsd_improved",
     title="Improved MCSD",
-    sentence="MCSD that stops drafting where nothing further is likely to be kept.",
+    sentence="MCSD that stops drafting if acceptance becomes unlikely.",
     paper="2409.10644",
     proposers=SAMPLES,
 )

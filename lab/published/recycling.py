@@ -1,9 +1,9 @@
-"""Token Recycling (arXiv 2408.08696): the target's best tokens after a token are proposed when that token comes again.
+"""Token Recycling (arXiv 2408.08696): when a token appears again, the target's best next tokens are proposed again.
 
-For each token of the vocabulary, a table keeps the target's best tokens after the last node, accepted or not, that was
-this token. The tree is a fixed tree of ranks, filled from the table; nothing is trained and no draft pass is run. The
-paper keeps one table for all answers; here each answer has its own, so that no visitor drafts from another's text. Of
-the paper's static tree, the branches that this answer's own hit rates favour are kept.
+For each token of the vocabulary, a table stores the target's best tokens after the last node with that token, accepted
+or not. The tree is a fixed tree of ranks, filled from the table; nothing is trained and no draft pass is run. The paper
+has one table for all answers; here each answer has its own, so that no visitor drafts from another visitor's text. Of
+the paper's static tree, the branches with the best hit rates of this answer are used.
 """
 
 import functools
@@ -21,47 +21,48 @@ from jakiro.drafters.base import (
     Committed,
     Context,
     Drafter,
+    DraftRequest,
     DraftSession,
     Method,
     Needs,
     Proposal,
     Proposer,
-    TreeLimits,
 )
 from jakiro.drafters.candidates import Candidates
 from lab.published.host import best_proposal
 
 NUM_KEPT = 8
 NUM_CANDIDATES = 128
-# How often a candidate of each rank is assumed to be right when an answer begins; counts as so many tries
+# Assumed hit rate of each rank at the start of an answer, with the weight of PRIOR_TRIES observations
 PRIOR_RATES = (0.4, 0.14, 0.08, 0.05, 0.035, 0.025, 0.02, 0.015)
 PRIOR_TRIES = 20.0
-# Log chance of a token after one that has not been verified yet
+# Log probability of a token after a token that has not been verified yet
 UNKNOWN = -9.0
 
 
 def rank_paths(depth: int, width: int) -> tuple[tuple[int, int, int], ...]:
-    """The likeliest candidates of a whole tree as (parent, rank, depth), level by level; parents count as `Candidates`.
+    """Return the most likely candidates of a complete tree as (parent, rank, depth), by level.
 
     Args:
-        depth: of the deepest candidate; width: children of a node at most.
+        depth: depth of the deepest candidate.
+        width: maximum number of children of a node.
     """
-    found, queue = [], [(-math.log(PRIOR_RATES[rank]), (rank,)) for rank in range(min(width, NUM_KEPT))]
-    while queue and len(found) < NUM_CANDIDATES:
+    paths, queue = [], [(-math.log(PRIOR_RATES[rank]), (rank,)) for rank in range(min(width, NUM_KEPT))]
+    while queue and len(paths) < NUM_CANDIDATES:
         cost, path = heapq.heappop(queue)
-        found.append(path)
+        paths.append(path)
         if len(path) < depth:
             for rank in range(min(width, NUM_KEPT)):
                 heapq.heappush(queue, (cost - math.log(PRIOR_RATES[rank]), (*path, rank)))
-    found.sort(key=lambda path: (len(path), path))
-    places = {path: place for place, path in enumerate(found, start=1)} | {(): 0}
-    return tuple((places[path[:-1]], path[-1], len(path)) for path in found)
+    paths.sort(key=lambda path: (len(path), path))
+    places = {path: place for place, path in enumerate(paths, start=1)} | {(): 0}
+    return tuple((places[path[:-1]], path[-1], len(path)) for path in paths)
 
 
-# Depth and width are visitors' settings
+# Visitors choose depth and width, so the cache is bounded
 @functools.lru_cache(64)
 def rank_tree(depth: int, width: int, device: torch.device) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, ...]]:
-    """`rank_paths` as parents, ranks and depths, (candidates,) int64 each, and where its levels begin and end."""
+    """Return parents, ranks and depths of `rank_paths`, (candidates,) int64 each, and the boundaries of its levels."""
     paths = rank_paths(depth, width)
     depths = [level for _, _, level in paths]
     ends = accumulate((depths.count(level) for level in range(1, depths[-1] + 1)), initial=0)
@@ -69,11 +70,9 @@ def rank_tree(depth: int, width: int, device: torch.device) -> tuple[tuple[Tenso
 
 
 class RecyclingDrafter(Drafter):
-    """Has nothing to load: every answer fills its own table."""
+    """A drafter without weights: every answer fills its own table."""
 
-    proposers = (
-        Proposer("recycled", "Recycled", "What the target found likely after the same token, earlier in this answer."),
-    )
+    proposers = (Proposer("recycled", "Recycled", "Likely next tokens after the same token, earlier in this answer."),)
     evidence = (("rank", 1),)
 
     def __init__(self, vocab_size: int) -> None:
@@ -84,7 +83,7 @@ class RecyclingDrafter(Drafter):
 
 
 class RecyclingSession(DraftSession):
-    """One answer's table and hit rates.
+    """The table and the hit rates of one answer.
 
     Args:
         root: (1,) int64, the last committed token.
@@ -98,18 +97,18 @@ class RecyclingSession(DraftSession):
         self.hits = [PRIOR_TRIES * rate for rate in PRIOR_RATES]
         self.tries = [PRIOR_TRIES] * NUM_KEPT
 
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, limits: DraftRequest) -> Proposal:
         tree = limits.tree
         candidates, ranks = self._candidates(tree.depth, min(tree.width, self.num_kept))
 
         def evidence(chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
-            found = torch.where(chosen.depths > 0, ranks[chosen.rows] + 1, torch.nan)
-            return {"rank": found[:, None].float()}, chosen.proposers
+            hit_ranks = torch.where(chosen.depths > 0, ranks[chosen.rows] + 1, torch.nan)
+            return {"rank": hit_ranks[:, None].float()}, chosen.proposers
 
         return best_proposal(self.root, candidates, limits, evidence)
 
     def _candidates(self, depth: int, width: int) -> tuple[Candidates, Tensor]:
-        """The tree of ranks with the table's tokens in it, and each candidate's rank."""
+        """Return the tree of ranks filled with tokens from the table, and the rank of each candidate."""
         (parents, ranks, depths), ends = rank_tree(depth, width, self.device)
         logs = [math.log(hit / tried) for hit, tried in zip(self.hits, self.tries, strict=True)]
         rates = torch.tensor(logs, device=self.device)
@@ -130,7 +129,7 @@ class RecyclingSession(DraftSession):
         self._count(committed.outcome)
         best = committed.logits.topk(self.num_kept, dim=-1).indices.to(self.device)
         path = [0, *committed.outcome.accepted_path]
-        # Nodes of the kept path come last: where a token was verified twice, what followed the text itself stays
+        # Nodes of the accepted path come last, so that they overwrite other nodes with the same token
         for nodes in (range(len(committed.outcome.token_ids)), path):
             places = torch.tensor(list(nodes), device=self.device)
             token_ids = torch.tensor([committed.outcome.token_ids[node] for node in nodes], device=self.device)
@@ -138,7 +137,7 @@ class RecyclingSession(DraftSession):
             self.known[token_ids] = True
 
     def _count(self, outcome: Outcome) -> None:
-        """Which ranks were tried after the nodes of the kept path, and which of them were right."""
+        """Count the ranks that were tested after the nodes of the accepted path, and the hits among them."""
         path = {0, *outcome.accepted_path}
         for node in range(1, len(outcome.token_ids)):
             if outcome.parents[node] in path:
@@ -147,13 +146,13 @@ class RecyclingSession(DraftSession):
                 self.hits[rank] += node in path
 
     def rewind(self, length: int) -> None:
-        """Nothing here depends on the text's length."""
+        """Do nothing: the state does not depend on the length of the text."""
 
 
 METHOD = Method(
     name="recycling",
     title="Token Recycling",
-    sentence="Proposes what the target found likely after the same tokens, earlier in this answer; nothing is trained.",
+    sentence="Proposes likely next tokens after the same token, earlier in this answer; nothing is trained.",
     paper="2408.08696",
     proposers=RecyclingDrafter.proposers,
     needs=Needs(logits=True),

@@ -1,4 +1,4 @@
-"""How often each token followed each pair of tokens in some texts: counted, kept in one small file, looked up."""
+"""Counts of the tokens that follow each pair of tokens in some texts, stored in one small file."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from lab.files import own_or_ours, own_path
 
 MOST_SUCCESSORS = 12
 LEAST_COUNT = 2
-# Larger counts are saved as this number
+# Larger counts are stored as this number
 _TOP_COUNT = 2**16 - 1
 
 
@@ -23,11 +23,12 @@ class TrigramTable:
     """Successors of pairs of tokens, the most frequent first.
 
     Attributes:
-        pairs: (pairs,) int64, first token · vocab_size + second, ascending.
-        starts: (pairs + 1,) int64, where each pair's successors begin and the last one's end.
+        pairs: (pairs,) int64, first token · vocab_size + second token, ascending.
+        starts: (pairs + 1,) int64, start of each pair's successors and end of the last ones.
         token_ids, counts: (successors,) int64.
-        vocab_size: of the tokenizer. tokenizer: its `fingerprint`.
-        manifest: how the table was made, as plain data.
+        vocab_size: size of the tokenizer's vocabulary.
+        tokenizer: `fingerprint` of the tokenizer.
+        manifest: plain data on how the table was made.
     """
 
     pairs: np.ndarray
@@ -53,37 +54,37 @@ class TrigramTable:
         most_successors: int = MOST_SUCCESSORS,
         manifest: dict | None = None,
     ) -> "TrigramTable":
-        """The table of some texts.
+        """Return the table of some texts.
 
         Args:
-            texts: token ids each; no trigram spans two of them.
+            texts: token ids of each text; trigrams do not span two texts.
             least_count: rarer trigrams are left out.
-            most_successors: of one pair; among equally frequent ones the smaller ids are kept.
+            most_successors: maximum number per pair; of equally frequent ones the smaller ids are used.
         """
         keys = [_trigrams(np.asarray(text, dtype=np.int64), vocab_size) for text in texts]
-        found, counts = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]), return_counts=True)
-        found, counts = found[counts >= least_count], counts[counts >= least_count]
-        pairs, token_ids = np.divmod(found, vocab_size)
+        trigrams, counts = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]), return_counts=True)
+        trigrams, counts = trigrams[counts >= least_count], counts[counts >= least_count]
+        pairs, token_ids = np.divmod(trigrams, vocab_size)
         order = np.lexsort((token_ids, -counts, pairs))
         pairs, token_ids, counts = pairs[order], token_ids[order], counts[order]
         _, first, lengths = np.unique(pairs, return_index=True, return_counts=True)
-        kept = np.arange(pairs.shape[0]) - np.repeat(first, lengths) < most_successors
-        distinct, lengths = np.unique(pairs[kept], return_counts=True)
+        is_kept = np.arange(pairs.shape[0]) - np.repeat(first, lengths) < most_successors
+        distinct, lengths = np.unique(pairs[is_kept], return_counts=True)
         starts = np.concatenate([[0], lengths.cumsum()]).astype(np.int64)
         about = (manifest or {}) | {"least_count": least_count, "most_successors": most_successors}
-        return cls(distinct, starts, token_ids[kept], counts[kept].astype(np.int64), vocab_size, tokenizer, about)
+        return cls(distinct, starts, token_ids[is_kept], counts[is_kept].astype(np.int64), vocab_size, tokenizer, about)
 
     def after(self, first: int, second: int) -> tuple[list[int], list[int]]:
-        """Tokens that followed the pair and how often, the most frequent first; empty where none is known."""
+        """Return the tokens that followed the pair and their counts, the most frequent first."""
         pair = first * self.vocab_size + second
         place = int(self.pairs.searchsorted(pair))
         if place == self.pairs.shape[0] or self.pairs[place] != pair:
             return [], []
-        found = slice(int(self.starts[place]), int(self.starts[place + 1]))
-        return self.token_ids[found].tolist(), self.counts[found].tolist()
+        successors = slice(int(self.starts[place]), int(self.starts[place + 1]))
+        return self.token_ids[successors].tolist(), self.counts[successors].tolist()
 
     def save(self, path: Path) -> None:
-        """Writes one compressed file, in one move."""
+        """Write one compressed file atomically."""
         first, second = np.divmod(self.pairs, self.vocab_size)
         about = (self.manifest or {}) | {"vocab_size": self.vocab_size, "tokenizer": self.tokenizer}
         columns = {
@@ -100,10 +101,10 @@ class TrigramTable:
 
     @classmethod
     def load(cls, path: Path) -> "TrigramTable":
-        """Reads what `save` wrote.
+        """Read a file written by `save`.
 
         Raises:
-            ValueError: it is no such file.
+            ValueError: the file is not a table of trigrams.
         """
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -119,11 +120,11 @@ class TrigramTable:
             )
             table._check()
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is not a table of trigrams ({error}); count it again.") from error
+            raise ValueError(f"{path} is not a table of trigrams ({error}); count the trigrams again.") from error
         return table
 
     def _check(self) -> None:
-        """Raises ValueError where the columns contradict each other."""
+        """Raise ValueError if the columns contradict each other."""
         same = self.token_ids.shape == self.counts.shape == (int(self.starts[-1]),)
         ascending = bool((np.diff(self.pairs) > 0).all()) and bool((np.diff(self.starts) >= 0).all())
         if not same or not ascending or self.token_ids.max(initial=0) >= self.vocab_size:
@@ -131,21 +132,21 @@ class TrigramTable:
 
 
 def _trigrams(token_ids: np.ndarray, vocab_size: int) -> np.ndarray:
-    """(tokens − 2,) int64, a number for each three tokens in a row."""
+    """Return (tokens − 2,) int64, one number per three consecutive tokens."""
     return (token_ids[:-2] * vocab_size + token_ids[1:-1]) * vocab_size + token_ids[2:]
 
 
 def fingerprint(tokenizer) -> str:
-    """Equal for tokenizers that give the same numbers to the same tokens."""
+    """Return a hash of the vocabulary and its ids."""
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()
 
 
 def table_path(target_name: str) -> Path:
-    """Where a target's table is kept in the user's cache."""
+    """Return the path of a target's table in the user's cache."""
     return own_path("trigrams", target_name, ".npz")
 
 
 def find_table(target_name: str) -> Path | None:
-    """The table that was counted for a target: the user's own, else the lab's; None where there is none."""
+    """Return the table that was counted for a target: the user's, else the lab's, else None."""
     return own_or_ours(table_path(target_name))

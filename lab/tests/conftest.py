@@ -1,4 +1,4 @@
-"""The product's fixtures, and the mark of tests that `make test-all` runs."""
+"""Fixtures of the main tests, and the mark of tests that only `make test-all` runs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Figures of README and docs are those of the raw data that ships, and whoever divides two of them gets the third."""
+"""Figures of README and docs equal those of the shipped raw data and are consistent with each other."""
 
 import json
 import re
@@ -30,8 +30,8 @@ TAU_NUMBERS = {
 }  # fmt: skip
 
 
-def shown(name):
-    """A table as it stands in README, or else in one of the docs."""
+def text_in_page(name):
+    """Return a table as it appears in one of the pages."""
     pages = [page.read_text(encoding="utf-8") for page in PAGES]
     text = next((text for text in pages if figures.START.format(name=name) in text), pages[0])
     start, end = figures.between(text, name)
@@ -39,7 +39,7 @@ def shown(name):
 
 
 def cells(block):
-    """Rows of the first table of a block, without its rule."""
+    """Return the rows of the first table of a block, without its rule."""
     lines = [line for line in block.splitlines() if line.startswith("|") and "---" not in line]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -49,40 +49,41 @@ def leading_number(cell):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pages_show_what_their_raw_data_gives(name):
-    assert shown(name) == figures.block(name)
+def test_pages_have_the_tables_of_the_raw_data(name):
+    assert text_in_page(name) == figures.block(name)
 
 
 def check_against_runs(block, values):
-    """Every speed, and both speedups, of a table: sums over the runs of its raw data."""
+    """Compare every speed and speedup of a table with sums over the runs of its raw data."""
     runs = [dict(zip(values["columns"], row, strict=True)) for row in values["runs"]]
     words, *rows = cells(block)
     lanes = list(dict.fromkeys(run["lane"] for run in runs))
     assert len(rows) == len(lanes)
     for column in (index for index, word in enumerate(words) if word.startswith("tokens/s")):
         temperature = float(words[column].rpartition("= ")[2])
-        own = {
+        runs_of_lane = {
             lane: of
             for lane in lanes
             if (of := [run for run in runs if (run["lane"], run["temperature"]) == (lane, temperature)])
         }
         exact = {
-            lane: sum(run["tokens"] - 1 for run in of) / sum(run["seconds"] for run in of) for lane, of in own.items()
+            lane: sum(run["tokens"] - 1 for run in of) / sum(run["seconds"] for run in of)
+            for lane, of in runs_of_lane.items()
         }
-        fastest_plain = max((lane for lane in own if lane.startswith("autoregressive")), key=exact.get)
+        fastest_plain = max((lane for lane in runs_of_lane if lane.startswith("autoregressive")), key=exact.get)
         for lane, row in zip(lanes, rows, strict=True):
-            if lane not in own:
+            if lane not in runs_of_lane:
                 assert row[column] == row[column + 1] == "–"
                 continue
             assert leading_number(row[column]) == pytest.approx(exact[lane], abs=0.051)
             assert leading_number(row[column + 1]) == pytest.approx(exact[lane] / exact[fastest_plain], abs=0.0051)
 
 
-SPEEDS = [name for name in figures.BLOCKS if not name.endswith(figures.STEP)]
+SPEEDS = [name for name in figures.BLOCKS if name not in (figures.STEP, "coder-speedup")]
 
 
 def runs_of(name):
-    """The raw data of a table in one."""
+    """Return the raw data of a table as one object."""
     files = [
         json.loads((figures.folder() / f"{file}.json").read_text(encoding="utf-8")) for file in figures.BLOCKS[name][1]
     ]
@@ -91,12 +92,12 @@ def runs_of(name):
 
 @pytest.mark.parametrize("name", SPEEDS)
 def test_speeds_and_speedups_follow_from_seconds_and_tokens_of_the_runs(name):
-    check_against_runs(shown(name), runs_of(name))
+    check_against_runs(text_in_page(name), runs_of(name))
 
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """A folder as `make figures` leaves it, with scripted runs, and a folder for their raw data."""
+    """Return a folder as written by `make figures`, with scripted runs, and redirect the raw data."""
     settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0, 1.0), nodes=("auto",))
     questions = [Question(str(number), "math", ("x",)) for number in range(8)]
     runs = list(Bench(ScriptedGenerator(), settings).runs(questions))
@@ -107,18 +108,18 @@ def measured(tmp_path, monkeypatch):
     ]
     bench = {"environment": STAMP, "settings": {"max_new_tokens": 64}, "runs": [run.to_dict() for run in runs]}
     for name in {file for _, files in figures.BLOCKS.values() for file in files}:
-        given = bench
+        content = bench
         if name.endswith("makers"):
             warm = [replace(run, temperature=0.7).to_dict() for run in runs if run.temperature == 0]
-            given = bench | {"settings": {"max_new_tokens": 64, "top_p": 0.8, "top_k": 20}, "runs": warm}
+            content = bench | {"settings": {"max_new_tokens": 64, "top_p": 0.8, "top_k": 20}, "runs": warm}
         (tmp_path / name).mkdir()
-        (tmp_path / name / "bench.json").write_text(json.dumps(given), encoding="utf-8")
+        (tmp_path / name / "bench.json").write_text(json.dumps(content), encoding="utf-8")
     (tmp_path / "tau.json").write_text(json.dumps(TAU_NUMBERS), encoding="utf-8")
     monkeypatch.setattr(figures, "folder", lambda: tmp_path / "raw")
     return tmp_path, runs
 
 
-def test_raw_data_gives_the_sums_that_the_runs_gave(measured):
+def test_raw_data_has_the_same_sums_as_the_runs(measured):
     folder, runs = measured
     assert sorted(figures.take(folder)) == ["adversarial", "coder", "coder-makers", "speed", "speed-makers", "tau"]
     read = raw.read(folder / "raw" / "speed.json")
@@ -127,7 +128,7 @@ def test_raw_data_gives_the_sums_that_the_runs_gave(measured):
     assert theirs[1].identical == 1.0
 
 
-def test_tables_are_put_between_their_marks(measured, tmp_path):
+def test_tables_are_written_between_their_marks(measured, tmp_path):
     folder, _ = measured
     readme = tmp_path / "README.md"
     places = "\n".join(
@@ -136,9 +137,11 @@ def test_tables_are_put_between_their_marks(measured, tmp_path):
     readme.write_text(f"Before\n{places}\nAfter\n", encoding="utf-8")
     figures.take(folder)
     blocks = {name: figures.block(name) for name in NAMES}
-    with pytest.raises(ValueError, match="no place for “step”"):
+    with pytest.raises(ValueError, match="The marks of “step” are missing"):
         figures.write([readme], blocks)
-    assert readme.read_text(encoding="utf-8") == f"Before\n{places}\nAfter\n", "one table without a place: none is put"
+    assert readme.read_text(encoding="utf-8") == f"Before\n{places}\nAfter\n", (
+        "without one table's marks, no page is changed"
+    )
     second = tmp_path / "second.md"
     second.write_text(f"{figures.START.format(name=figures.STEP)}old{figures.END}\n", encoding="utf-8")
     figures.write([readme, second], blocks)
@@ -148,7 +151,7 @@ def test_tables_are_put_between_their_marks(measured, tmp_path):
     ours = "250.0 | 2.50× [2.50, 2.50]"
     assert f"| Jakiro, automatic trees | {ours} | {ours} | {ours} |" in text
     assert "| plain decoding, exact numerics | 100.0 | 1.00× | 100.0 | 1.00× | 100.0 | 1.00× |" in text
-    assert "At 0.7 with top-p 0.8, top-k 20. By category at temperature 0 from" in text
-    assert "in llama.cpp at temperature 0 Jakiro is 1.25× as fast, plain decoding here 0.50×." in text
+    assert "Temperature 0.7 uses top-p 0.8, top-k 20. By category, the speedup at temperature 0 ranges from" in text
+    assert "in llama.cpp at temperature 0, Jakiro is 1.25× and plain decoding here 0.50× as fast." in text
     assert "A processor, 2 threads, torch 2.13.0" in text and "8 prompts, at most 64 new tokens" in text
     assert "| 8 | 2.34 |\n| 16 | 2.50 |\n\nHead `small`, 3 prompts" in text

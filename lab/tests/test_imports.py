@@ -1,4 +1,4 @@
-"""Every module of the lab imports: its commands follow the library as it changes."""
+"""Every module of the lab can be imported, so its commands stay up to date with the library."""
 
 import importlib
 import pkgutil

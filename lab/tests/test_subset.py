@@ -1,4 +1,4 @@
-"""Some layers of a target by themselves give what a stock model with these layers alone gives."""
+"""Some layers of a target, run separately, equal a stock model with only these layers."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def causal(cache, rows):
 
 @pytest.mark.parametrize("numbers", NUMBERS, ids=str)
 @pytest.mark.parametrize("together", [6, 80], ids=["few rows", "many rows"])
-def test_a_subset_gives_what_a_stock_model_of_these_layers_gives(numbers, together):
+def test_a_subset_equals_a_stock_model_of_these_layers(numbers, together):
     stock = tiny_model(layers=4)
     layers = list(stock.model.layers)
     for place, number in enumerate(numbers):
@@ -28,22 +28,22 @@ def test_a_subset_gives_what_a_stock_model_of_these_layers_gives(numbers, togeth
     expected = stock.model(input_ids=ids[None], use_cache=False).last_hidden_state[0]
     target = TargetModel(tiny_model(layers=4), byte_tokenizer(), "tiny")
     subset = LayerSubset(target, numbers)
-    cache, found = subset.new_cache(len(ids)), []
+    cache, outputs = subset.new_cache(len(ids)), []
     for part in ids.split(together):
         embeddings = target.embedding[part]
         before = embeddings.clone()
         positions = torch.arange(cache.length, cache.length + together, device=DEVICE)
-        found.append(subset.normed(subset(embeddings, positions, causal(cache, together), cache)))
+        outputs.append(subset.normed(subset(embeddings, positions, causal(cache, together), cache)))
         assert torch.equal(embeddings, before)
-    torch.testing.assert_close(torch.cat(found), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(torch.cat(outputs), expected, rtol=1e-3, atol=1e-3)
     assert cache.length == len(ids)
 
 
-def test_a_cache_that_has_grown_holds_the_same_rows():
+def test_a_longer_cache_has_the_same_rows():
     subset = LayerSubset(tiny_target(), (0, 1))
     hidden, places = torch.randn(7, 64, device=DEVICE), torch.arange(7, device=DEVICE)
-    whole, small = subset.new_cache(7), subset.new_cache(5)
-    expected = subset(hidden, places, causal(whole, 7), whole)
+    whole_cache, small = subset.new_cache(7), subset.new_cache(5)
+    expected = subset(hidden, places, causal(whole_cache, 7), whole_cache)
     subset(hidden[:5], places[:5], causal(small, 5), small)
     larger = subset.new_cache(20)
     larger.load_prefix(small.first(5))

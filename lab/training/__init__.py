@@ -1,1 +1,1 @@
-"""What trained and measured the lab's drafts, on written answers."""
+"""Training of the lab's drafts, and experiments on the training recipe."""

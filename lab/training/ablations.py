@@ -1,9 +1,9 @@
-"""Ablations: the same few steps on the same few tokens with one option changed, each head measured by `evaluate`.
+"""Ablations: training with one option changed, at equal steps and tokens; `evaluate` measures each head.
 
     python -m lab.training.ablations CORPUS OUT --max-steps 150 --max-tokens 120000
 
-Every variant has its own folder under OUT; a finished one is not repeated, a stopped one is resumed. Variants that read
-the same text share one folder of features, and all share one of written answers.
+Every variant has its own folder under OUT; a finished one is not repeated, a stopped one is resumed. Variants with the
+same text share one folder of features, and all share one folder of written answers.
 """
 
 import json
@@ -17,8 +17,6 @@ import typer
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Prompts, Target, Threads, argument, option
 from jakiro.drafters.eagle2 import METHOD as DENSE
-from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.layer_head import LayerHead
 from jakiro.system import comma_list, errors_as_one_sentence, write_atomically
 from jakiro.training.evaluate import EvaluateConfig, evaluate
 from jakiro.training.losses import LossWeights
@@ -27,18 +25,18 @@ from jakiro.training.train import TrainConfig, train
 from jakiro.training.trainer import STATE_NAME
 
 BASE = "base"
-ONE_MORE_PASS, MERGED = "base, one more pass", "base, one more pass, experts merged"
 NUMBERS_NAME, TABLE_NAME = "tau.json", "ablations.md"
 ALL_ROWS = 10**9
 SHARES_OF_TEXT = {"half of the text": 1 / 2, "a quarter of the text": 1 / 4, "an eighth of the text": 1 / 8}
 
 
 def variants(width: int, vocabulary: int, tokens: int | None) -> dict[str, dict]:
-    """Fields of `TrainConfig` and of its options by variant; what a variant does not name is the base's.
+    """Return changed fields of `TrainConfig` and its options by variant; other fields are those of the base.
 
     Args:
-        width, vocabulary: inner width of each of the base's two experts, and its draft vocabulary.
-        tokens: what the base learns from, None for the whole corpus.
+        width: inner width of each of the base's two experts.
+        vocabulary: the base's draft vocabulary.
+        tokens: number of training tokens of the base, None for the whole corpus.
     """
     return {
         BASE: {"expert_width": width, "draft_vocab": vocabulary},
@@ -61,21 +59,10 @@ def variants(width: int, vocabulary: int, tokens: int | None) -> dict[str, dict]
 
 
 def configured(**values) -> TrainConfig:
-    """A config from its own fields and those of its options."""
-    names = {each.name for each in fields(TrainingOptions)}
+    """Return a config from its own fields and those of its options."""
+    names = {field.name for field in fields(TrainingOptions)}
     options = TrainingOptions(**{name: value for name, value in values.items() if name in names})
     return TrainConfig(options=options, **{name: value for name, value in values.items() if name not in names})
-
-
-def merged(head: LayerHead) -> LayerHead:
-    """A dense head whose one expert is the mean of a summed head's two."""
-    single, tensors = type(head)(replace(head.config, num_experts=1)), head.state_dict()
-    for name, tensor in single.state_dict().items():
-        if ".experts.0." in name:
-            tensor.copy_((tensors[name] + tensors[name.replace(".experts.0.", ".experts.1.")]) / 2)
-        elif "mlp_moe.gate" not in name:
-            tensor.copy_(tensors[name])
-    return single
 
 
 def ablate(
@@ -83,7 +70,7 @@ def ablate(
     out: Annotated[Path, argument("Folder for heads, numbers and the table.")],
     names: Annotated[str | None, option("Comma list of variants; all if not given.", "--only")] = None,
     max_steps: Annotated[int, option("Optimizer steps of every variant.")] = 150,
-    max_tokens: Annotated[int | None, option("Tokens of the corpus that every variant learns from.")] = 120000,
+    max_tokens: Annotated[int | None, option("Training tokens of every variant.")] = 120000,
     width: Annotated[int, option("Inner width of the base's experts.")] = 960,
     draft_vocab: Annotated[int, option("The base's draft vocabulary.")] = 16384,
     validation_rows: Annotated[int, option("Corpus rows held out, for calibration.")] = 40,
@@ -92,17 +79,17 @@ def ablate(
     max_new_tokens: Annotated[int, option("Longest answer.")] = 64,
     nodes: Annotated[str, option("Comma list of node budgets.")] = "8,24",
     batch_tokens: Annotated[int, option("Tokens per batch.")] = 2048,
-    seed: Annotated[int, option("The same seed gives the same results; all variants share it.")] = 0,
+    seed: Annotated[int, option("Equal seeds give equal results; all variants share it.")] = 0,
     target: Target = None,
     threads: Threads = None,
 ) -> None:
     """Train every variant for the same steps on the same tokens, measure it and write a table."""
     set_up(threads)
-    known = variants(width, draft_vocab, max_tokens)
-    chosen = list(known) if names is None else comma_list("--only", names, str)
-    unknown = [name for name in chosen if name not in known]
+    by_name = variants(width, draft_vocab, max_tokens)
+    chosen = list(by_name) if names is None else comma_list("--only", names, str)
+    unknown = [name for name in chosen if name not in by_name]
     if unknown:
-        raise ValueError(f"There is no variant {unknown[0]!r}; choose among: {', '.join(known)}.")
+        raise ValueError(f"Unknown variant {unknown[0]!r}; choose one of {', '.join(by_name)}.")
     shared = {"target": target, "seed": seed}
     measured = EvaluateConfig(
         **shared, prompts=prompts and str(prompts), limit=limit, max_new_tokens=max_new_tokens,
@@ -116,28 +103,14 @@ def ablate(
     for name in chosen:
         folder = _folder(out, name)
         if not (folder / NUMBERS_NAME).is_file():
-            options = learned | known[BASE] | known[name] | {"out": str(folder / "head"), "work": str(folder / "work")}
-            if "max_tokens" in known[name]:
+            folders = {"out": str(folder / "head"), "work": str(folder / "work")}
+            options = learned | by_name[BASE] | by_name[name] | folders
+            if "max_tokens" in by_name[name]:
                 options["features"] = None
             train(configured(**options, resume=(folder / "work" / "state" / STATE_NAME).is_file()))
-            _measure(replace(measured, head=str(folder / "head")), folder / NUMBERS_NAME)
-        if name == BASE:
-            _measure_base_otherwise(out, folder / "head", measured)
-    (out / TABLE_NAME).write_text(table(out, (*known, ONE_MORE_PASS, MERGED)), encoding="utf-8")
-
-
-def _measure(config: EvaluateConfig, numbers: Path) -> None:
-    write_atomically(numbers, evaluate(config).to_json())
-
-
-def _measure_base_otherwise(out: Path, head: Path, measured: EvaluateConfig) -> None:
-    """The base head with one more pass instead of the contrastive branch, as it is and with its experts merged."""
-    save_head(merged(load_head(head)), _folder(out, MERGED) / "head")
-    for name, own in ((ONE_MORE_PASS, head), (MERGED, _folder(out, MERGED) / "head")):
-        numbers = _folder(out, name) / NUMBERS_NAME
-        if not numbers.is_file():
-            numbers.parent.mkdir(parents=True, exist_ok=True)
-            _measure(replace(measured, head=str(own), contrastive=False), numbers)
+            numbers = evaluate(replace(measured, head=str(folder / "head"))).to_json()
+            write_atomically(folder / NUMBERS_NAME, numbers)
+    (out / TABLE_NAME).write_text(table(out, list(by_name)), encoding="utf-8")
 
 
 def _folder(out: Path, name: str) -> Path:
@@ -145,18 +118,18 @@ def _folder(out: Path, name: str) -> Path:
 
 
 def table(out: Path, names: Sequence[str]) -> str:
-    """Those variants that are measured as a Markdown table, ordered by the overall τ of the largest tree."""
-    found = {}
+    """Return the measured variants as a Markdown table, ordered by the overall τ of the largest tree."""
+    taus_of = {}
     for name in names:
         path = _folder(out, name) / NUMBERS_NAME
         if path.is_file():
             numbers = json.loads(path.read_text(encoding="utf-8"))
             overall = [score for score in numbers["scores"] if score["category"] == "all"]
-            found[name] = {(score["temperature"], score["nodes"]): score["tau"] for score in overall}
-    columns = sorted({column for taus in found.values() for column in taus})
+            taus_of[name] = {(score["temperature"], score["nodes"]): score["tau"] for score in overall}
+    columns = sorted({column for taus in taus_of.values() for column in taus})
     header = ["variant", *(f"τ, T {temperature:g}, {nodes} nodes" for temperature, nodes in columns)]
     lines = [_line(header), _line(["---"] * len(header))]
-    for name, taus in sorted(found.items(), key=lambda item: -(item[1].get(columns[-1]) or 0)):
+    for name, taus in sorted(taus_of.items(), key=lambda item: -(item[1].get(columns[-1]) or 0)):
         values = [f"{taus[column]:.2f}" if taus.get(column) else "–" for column in columns]
         lines.append(_line([name, *values]))
     return "\n".join(lines) + "\n"

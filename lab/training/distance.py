@@ -1,7 +1,7 @@
-"""How far heads are from their target on the same rows: `python -m lab.training.distance FEATURES HEAD…`.
+"""Distance of heads from their target on the same rows: `python -m lab.training.distance FEATURES HEAD…`.
 
-FEATURES is a folder that `train` filled; its first rows are those that a training on it holds out. DistillSpec's drafts
-are compared here, since each training's own report is about the text that it learned from.
+FEATURES is a folder written by `train`; its first rows are those that the training holds out. It compares DistillSpec's
+drafts, because the report of each training is measured on its own text.
 """
 
 from pathlib import Path
@@ -25,12 +25,12 @@ from lab.training.exits import ExitObjective
 
 @torch.no_grad()
 def distances(objective: Objective, data: HeldOut, most: int = 4000) -> dict[int, float]:
-    """Mean total variation between draft and target at temperature 1, by level or exit; true tokens above each level.
+    """Return the mean total variation between draft and target at temperature 1, by level or exit, after true tokens.
 
-    What the draft vocabulary lacks counts as chance that the draft does not give.
+    Tokens outside the draft vocabulary have draft probability 0.
 
     Args:
-        most: positions at most.
+        most: maximum number of positions.
     """
     head, totals, count = objective.head, {}, 0
     for batch in data.batches:
@@ -44,7 +44,7 @@ def distances(objective: Objective, data: HeldOut, most: int = 4000) -> dict[int
             for branch, step, features, router_log in rows:
                 if branch == "main":
                     draft = log_q(head, features[..., part, :], router_log if router_log is None else router_log[part])
-                    # Of the two halves of |p − q|, that of p > q, to which all of p outside of the draft belongs
+                    # Half of Σ|p − q| equals the sum over p > q, which includes p outside the draft vocabulary
                     overlap = torch.minimum(draft.exp(), target).sum(-1)
                     totals[step] = totals.get(step, 0.0) + float((1 - overlap).sum())
     return {step: total / count for step, total in totals.items()}
@@ -57,7 +57,7 @@ def distance(
     rows: Annotated[int, option("Rows to compare on, from the first one.")] = 100,
     threads: Threads = None,
 ) -> None:
-    """Print total variation at temperature 1 and right first guesses of each head, by level or exit."""
+    """Print total variation at temperature 1 and correct first choices of each head, by level or exit."""
     set_up(threads)
     model, _, _ = weights.load_target(target, "cpu", "float32")
     embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
@@ -69,9 +69,9 @@ def distance(
         )
         data = held_out(FeatureCache(features), range(rows), output)
         guesses = agreement(objective, data)
-        for level, found in distances(objective, data).items():
+        for level, value in distances(objective, data).items():
             right = guesses[f"main_{level}/top1"]
-            typer.echo(f"{name}, {level}: total variation {found:.3f}, first guess right {right:.3f}")
+            typer.echo(f"{name}, {level}: total variation {value:.3f}, first choice right {right:.3f}")
 
 
 if __name__ == "__main__":

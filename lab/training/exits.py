@@ -1,9 +1,8 @@
-"""Trains a draft on top of the target's first layers: `python -m lab.training.exits CORPUS --out HEAD --work WORK`.
+"""Train a draft on top of the target's first layers: `python -m lab.training.exits CORPUS --out HEAD --work WORK`.
 
-The product's features, trainer and calibration are used; what such a head reads and predicts along a text stands here,
-and the measures that DistillSpec (arXiv 2310.08461) compares. "forward-kl": cross-entropy to the target's whole
-distribution. "total-variation": half the sum of |p − q|, one minus the chance that the best test keeps a draft token.
-"labels": cross-entropy to the text's own next token.
+It uses the package's features, trainer and calibration. This module adds the inputs and predictions of such a head, and
+the divergences that DistillSpec (arXiv 2310.08461) compares. "forward-kl" is the cross-entropy to the target's whole
+distribution. "total-variation" is half the sum of |p − q|, one minus the acceptance rate of the best test.
 """
 
 import logging
@@ -33,7 +32,7 @@ from jakiro.training.corpus import read_corpus
 from jakiro.training.cross_entropy import SoftCrossEntropy, VocabularySlice
 from jakiro.training.extract import extract
 from jakiro.training.features import Batch, FeatureCache
-from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions, target_of
+from jakiro.training.losses import LossWeights, Objective, learnable_positions, target_of
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import in_order_of_content, refuse_rows_that_were_learned, write_manifest
 from jakiro.training.start import continue_weights, frequent_token_ids, head_config
@@ -42,44 +41,27 @@ from jakiro.training.validation import HeldOut, agreement, held_out
 from lab import KNOWN
 from lab.layers.exit_head import ExitHead, NestedHead, scaled
 
-DIVERGENCES = ("forward-kl", "total-variation", "labels")
+DIVERGENCES = ("forward-kl", "total-variation")
 TAUGHT = ("exit", "s2d", "distillspec")
 START_TEXTS = 110
 log = logging.getLogger("jakiro")
 
 
 def total_variation(predicted: Tensor, rows: Tensor, log_weights: Tensor | None, target: Tensor) -> Tensor:
-    """Mean over positions.
+    """Return the mean total variation over positions.
 
     Args:
-        predicted: (positions, hidden) features. target: (positions, kept) probabilities.
-        rows, log_weights: the output rows of both, see `VocabularySlice`.
+        predicted: (positions, hidden) features.
+        rows, log_weights: output rows of draft and target, see `VocabularySlice`.
+        target: (positions, kept) probabilities.
     """
     logits = functional.linear(predicted, rows.to(predicted.dtype)).float()
     draft = (logits if log_weights is None else logits + log_weights).softmax(-1)
     return (draft - target).abs().sum(-1).mean() / 2
 
 
-def labels_at(batch: Batch, sequence: Tensor, position: Tensor, places: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The text's next tokens as distributions.
-
-    Args:
-        places: (vocab_size,) int64, the column of every token among the kept output rows; −1 where it has none.
-        count: kept output rows.
-
-    Returns:
-        (positions,) bool, those whose next token has a column, and for these (…, count) float32 with a single one.
-    """
-    columns = places[batch.ids[sequence, position + 1]]
-    known = columns >= 0
-    target = torch.zeros((int(known.sum()), count), device=columns.device)
-    return known, target.scatter_(1, columns[known][:, None], 1.0)
-
-
 class ExitObjective(Objective):
-    """Every exit of a head, one of `DIVERGENCES` to the target at each; what lies below is frozen, so none disturbs
-    another.
-    """
+    """The sum of one of `DIVERGENCES` over all exits; lower layers are frozen, so exits do not affect each other."""
 
     def __init__(self, head: ExitHead, divergence: str = DIVERGENCES[0]) -> None:
         super().__init__(head, LossWeights(feature=0.0), exit_levels)
@@ -88,14 +70,9 @@ class ExitObjective(Objective):
     def forward(
         self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
     ) -> tuple[Tensor, dict[str, float]]:
-        """As `Objective.forward`, where all exits predict the same token."""
+        """Compute the loss as `Objective.forward`; all exits predict the same token."""
         sequence, position = learnable_positions(batch, self.head.levels).nonzero(as_tuple=True)
-        labels = None
-        if self.divergence == "labels":
-            known, labels = labels_at(batch, sequence, position, self._places(vocabulary), len(vocabulary.rows))
-            sequence, position = sequence[known], position[known]
         features, target, entropy = target_of(batch, sequence, position, vocabulary)
-        target = target if labels is None else labels
         measure = total_variation if self.divergence == "total-variation" else SoftCrossEntropy.apply
         parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
         total = batch.features.new_zeros(())
@@ -107,36 +84,30 @@ class ExitObjective(Objective):
             parts |= {f"main_{number}/token": token.item(), f"main_{number}/feature": feature.item()}
         return total, parts
 
-    def _places(self, vocabulary: VocabularySlice) -> Tensor:
-        """The column of every token of the target among the kept output rows, −1 where it has none."""
-        places = draft_index(self.head)
-        if vocabulary.kept is None:
-            return places
-        columns = places.new_full((len(self.head.draft_token_ids) + 1,), -1)
-        columns[vocabulary.kept] = torch.arange(len(vocabulary.kept), device=places.device)
-        return columns[places]
-
 
 def exit_levels(head: ExitHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
-    """What each exit in turn predicts, see `HeadKind.levels`."""
+    """Yield the prediction of each exit; see `HeadKind.levels`."""
     embeddings = head.embed(ids[:, :-1])
     positions = torch.arange(embeddings.shape[1], device=embeddings.device)[None]
     _, *lower = map(scaled, features.split(head.config.hidden_size, dim=-1))
     if isinstance(head, NestedHead):
-        found = head.all_exits(embeddings, lower, positions)
+        exits = head.all_exits(embeddings, lower, positions)
     else:
-        found = [head.block(embeddings, lower[-1], positions).features]
-    # A row of theirs is a token's own, where the others' predict the one after; the last one has none
-    yield from (torch.cat([rows[:, 1:], rows[:, -1:]], dim=1) for rows in found)
+        exits = [head.block(embeddings, lower[-1], positions).features]
+    # A row of an exit predicts the feature at its own position, a row of other heads the next one
+    yield from (torch.cat([rows[:, 1:], rows[:, -1:]], dim=1) for rows in exits)
 
 
 @torch.no_grad()
 def exit_rows(head: ExitHead, texts: Texts) -> tuple[Rows, Tensor]:
-    """As `sample_rows`: [E[x_t]; the deepest lower state at t], h_t and h_{t+1}; and all lower states at t."""
+    """Return the rows of `sample_rows` and all lower states at t.
+
+    The rows are [E[x_t]; the deepest lower state at t], h_t and h_{t+1}.
+    """
     parts = []
     for ids, read in texts:
         features, *lower = read.split(head.config.hidden_size, dim=-1)
-        lower = [scaled(each[:-1]) for each in lower]
+        lower = [scaled(state[:-1]) for state in lower]
         inputs = torch.cat([head.embed(ids[:-1]), lower[-1]], dim=-1)
         parts.append((inputs, features[:-1], features[1:], torch.cat(lower, dim=-1)))
     *rows, lower = map(torch.cat, zip(*parts, strict=True))
@@ -145,17 +116,17 @@ def exit_rows(head: ExitHead, texts: Texts) -> tuple[Rows, Tensor]:
 
 @torch.no_grad()
 def start_exits(head: ExitHead, rows: Rows, lower: Tensor, seed: int) -> None:
-    """The own layer starts as any head's, every further exit as the best linear guess of the last feature."""
+    """Initialise the own layer like that of any head, and every other exit by least squares to the last feature."""
     torch.manual_seed(seed)
     randomise(head)
     start_from_rows(head, rows)
     if isinstance(head, NestedHead):
-        for leave, own in zip(head.exits, lower.split(head.config.hidden_size, dim=-1), strict=True):
-            fit(leave, own, rows[1])
+        for leave, states in zip(head.exits, lower.split(head.config.hidden_size, dim=-1), strict=True):
+            fit(leave, states, rows[1])
 
 
 class ExitTrainer(Trainer):
-    """The product's loop with what such a head reads and learns by."""
+    """The package's training loop with the inputs and the objective of an exit head."""
 
     def __init__(self, head: ExitHead, cache: FeatureCache, options: TrainingOptions, divergence: str, *where, **more):
         self._sampled = exit_rows(head, cache.texts(options.num_validation, START_TEXTS, torch.device("cpu")))
@@ -164,15 +135,15 @@ class ExitTrainer(Trainer):
 
     def whitening(self) -> dict[str, Tensor]:
         rows, lower = self._sampled
-        found = layer_whitening(self.head, rows)
+        matrices = layer_whitening(self.head, rows)
         if isinstance(self.head, NestedHead):
             read = lower.split(self.head.config.hidden_size, dim=-1)
-            found |= {f"exits.{number}.weight": whitening_matrix(each) for number, each in enumerate(read)}
-        return found
+            matrices |= {f"exits.{number}.weight": whitening_matrix(states) for number, states in enumerate(read)}
+        return matrices
 
 
 def calibration_of(objective: ExitObjective, data: HeldOut, seed: int) -> dict[str, float]:
-    """`fit_calibration`'s; of one exit for every level, since it reads each level's tokens as it reads the first's."""
+    """Return the fitted calibration; with a single exit, all levels share it, because they read the same inputs."""
     fits = fit_calibration(objective, data, seed)
     if isinstance(objective.head, NestedHead):
         return fits
@@ -189,7 +160,7 @@ def train_exit(
     init: Annotated[str | None, option("A head of the same shape to start from.")] = None,
     target: Target = None,
     expert_width: Annotated[int | None, option("Inner width; the hidden size if not given.")] = None,
-    draft_vocab: Annotated[int | None, option("Draft only this many tokens; as --init has, else all.")] = None,
+    draft_vocab: Annotated[int | None, option("Size of the draft vocabulary; as in --init, else all.")] = None,
     max_steps: Annotated[int, option("Optimizer steps.")] = 200,
     learning_rate: Annotated[float, option("Peak of the cosine schedule.")] = 1e-3,
     batch_tokens: Annotated[int, option("Tokens per batch.")] = 2048,
@@ -197,14 +168,14 @@ def train_exit(
     average_from: Annotated[float | None, option("Share of the run after which weights are averaged.")] = None,
     validation_rows: Annotated[int, option("Rows of the corpus held out.")] = 60,
     max_tokens: Annotated[int | None, option("Use at most this many tokens of the corpus.")] = None,
-    seed: Annotated[int, option("Of first weights, order of data and noise.")] = 0,
+    seed: Annotated[int, option("Seed of the first weights, the order of data and the noise.")] = 0,
     threads: Threads = None,
 ) -> None:
-    """Train the one layer that drafts on top of the target's first ones, calibrate and save it."""
+    """Train the layer that drafts on top of the target's first layers, calibrate and save it."""
     set_up(threads)
-    for given, known in ((divergence, DIVERGENCES), (method, TAUGHT)):
-        if given not in known:
-            raise ValueError(f"Choose one of {', '.join(known)}; you gave {given!r}.")
+    for value, choices in ((divergence, DIVERGENCES), (method, TAUGHT)):
+        if value not in choices:
+            raise ValueError(f"Choose one of {', '.join(choices)}; got {value!r}.")
     options = TrainingOptions(
         seed=seed, batch_tokens=batch_tokens, precision=precision, learning_rate=learning_rate, feature_noise=0.0,
         num_validation=validation_rows, max_steps=max_steps, average_from=average_from,
@@ -226,8 +197,8 @@ def train_exit(
     extract(model, rows, work / "features", config.exit_layers, sha256 or name, precision)
     cache, head = FeatureCache(work / "features"), make_head(config, KNOWN.kinds)
     if config.draft_vocab_size:
-        kept = frequent_token_ids(cache.learned_ids(validation_rows), config.vocab_size, config.draft_vocab_size)
-        head.draft_token_ids.copy_(kept if trained is None else trained.draft_token_ids)
+        token_ids = frequent_token_ids(cache.learned_ids(validation_rows), config.vocab_size, config.draft_vocab_size)
+        head.draft_token_ids.copy_(token_ids if trained is None else trained.draft_token_ids)
     output = model.get_output_embeddings().weight.detach().float()
     head.bind(model.get_input_embeddings().weight.detach().float(), output)
     if trained is None:

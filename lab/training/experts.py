@@ -1,6 +1,6 @@
-"""How a head's experts share the work on held-out text: `python -m lab.training.experts FEATURES HEAD…`.
+"""Statistics of a head's experts on held-out text: `python -m lab.training.experts FEATURES HEAD…`.
 
-FEATURES is a folder that `train` filled; its first rows are those that a training on it holds out.
+FEATURES is a folder written by `train`; its first rows are those that the training holds out.
 """
 
 from pathlib import Path
@@ -22,11 +22,13 @@ from jakiro.training.validation import HeldOut, held_out
 
 @torch.no_grad()
 def expert_facts(head: LayerHead, data: HeldOut) -> dict[str, float]:
-    """How the experts share the work, on the target's true features.
+    """Return statistics of the experts on the target's true features.
 
-    `differ`: share of positions where the experts, each alone on the residual stream, have different first guesses;
-    `best_expert_top1`, `union_top1`: how often the better expert's guess, or one of both, is the target's choice;
-    `gain`: their difference; `entropy`: of the routing weights, mean in bits; `mean_weight_0`: of the first expert.
+    Returns:
+        `differ`: share of positions where the experts, each added separately to the residual stream, have different
+        first choices; `best_expert_top1`, `union_top1`: share of positions where the better expert, or at least one
+        of them, has the target's choice; `gain`: the difference of these two; `entropy`: mean entropy of the routing
+        weights in bits; `mean_weight_0`: mean weight of the first expert.
     """
     totals = {"differ": 0.0, "union_top1": 0.0, "entropy": 0.0, "mean_weight_0": 0.0}
     hits, count = torch.zeros(head.num_experts), 0
@@ -50,13 +52,13 @@ def expert_facts(head: LayerHead, data: HeldOut) -> dict[str, float]:
 
 
 def experts(
-    features: Annotated[Path, argument("Folder of features that train filled.")],
+    features: Annotated[Path, argument("Folder of features written by train.")],
     heads: Annotated[list[str], argument("Heads of two experts for one target: known names, folders or Hub ids.")],
     target: Target = None,
     rows: Annotated[int, option("Rows to compare on, from the first one.")] = 100,
     threads: Threads = None,
 ) -> None:
-    """Print how often the experts of each head differ and are right, alone and together, and how the router weighs."""
+    """Print how often the experts of each head differ and are right, and the router's weights."""
     set_up(threads)
     model, _, _ = weights.load_target(target, "cpu", "float32")
     embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
@@ -64,7 +66,7 @@ def experts(
     for name in heads:
         head = load_head(registry.resolve(target, name).head_folder())
         if head.num_experts < 2:
-            raise ValueError(f"The head {name} has one expert; give heads of two.")
+            raise ValueError(f"The head {name} has one expert; use heads with two.")
         facts = expert_facts(head.bind(embedding, output), data)
         typer.echo(f"{name}: {', '.join(f'{fact} {value:.3f}' for fact, value in facts.items())}")
 

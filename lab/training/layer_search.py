@@ -1,6 +1,6 @@
-"""Which layers of a target to leave out: one after another, each time the one that is missed least.
+"""Search for layers of a target that can be left out: greedily, one layer at a time.
 
-All is measured on text: the whole target's distributions are compared with those of the layers that are left.
+The search uses text: it compares the distributions of the remaining layers with those of the whole target.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """What some layers alone give.
+    """Agreement of some layers with the whole target.
 
     Attributes:
-        layers: their numbers from 0, ascending.
-        agreement: share of positions where their first guess is the whole target's.
+        layers: ascending layer numbers, from 0.
+        agreement: share of positions with the same most likely token.
         total_variation: mean distance of the two distributions.
     """
 
@@ -26,12 +26,13 @@ class Subset:
 
 
 class LayerStack:
-    """A stock model's layers over some texts of equal length.
+    """The layers of a stock model over some texts of equal length.
 
     Args:
-        model: of Llama's shape. token_ids: (texts, length) int64.
-        skipped: first positions of each text that are not compared.
-        rows: output rows to compare, the first ones.
+        model: a model with Llama's shape.
+        token_ids: (texts, length) int64.
+        skipped: number of first positions of each text that are not compared.
+        rows: number of output rows to compare, the first ones.
         half: compute the layers in bfloat16.
     """
 
@@ -47,21 +48,21 @@ class LayerStack:
         self.choices = self.wanted.argmax(-1)
 
     def run(self, hidden: Tensor, numbers: Sequence[int]) -> Tensor:
-        """(texts, length, hidden) after these layers."""
+        """Return (texts, length, hidden) after these layers."""
         with torch.autocast("cpu", torch.bfloat16, enabled=self.half):
             for number in numbers:
                 hidden = self.layers[number](hidden, position_embeddings=self.angles)
         return hidden.float()
 
     def compared(self, hidden: Tensor, layers: Sequence[int]) -> Subset:
-        """What the last kept layer's output is worth."""
-        found = self.log_probs(hidden)
-        distance = (found.exp() - self.wanted.exp()).abs().sum(-1).mean() / 2
-        agreement = (found.argmax(-1) == self.choices).float().mean()
+        """Return the agreement of the last remaining layer's output."""
+        log_probs = self.log_probs(hidden)
+        distance = (log_probs.exp() - self.wanted.exp()).abs().sum(-1).mean() / 2
+        agreement = (log_probs.argmax(-1) == self.choices).float().mean()
         return Subset(tuple(layers), float(agreement), float(distance))
 
     def log_probs(self, hidden: Tensor) -> Tensor:
-        """(positions, rows) of the draft vocabulary, from the last kept layer's output."""
+        """Return (positions, rows) log probabilities of the draft vocabulary from the last remaining layer's output."""
         rows = self.norm(hidden[:, self.skipped :]).flatten(0, 1)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.half):
             logits = rows @ self.output.T
@@ -70,36 +71,40 @@ class LayerStack:
 
 @torch.inference_mode()
 def leave_out(stack: LayerStack, fewest: int) -> Iterator[Subset]:
-    """Yields subsets of one layer less each, down to `fewest`; the first and the last layer stay.
+    """Yield subsets with one layer less each, down to `fewest`; the first and the last layer stay.
 
-    What lies before the layer that is tried is computed once for each size.
+    The layers before the tried layer are computed once per size.
     """
-    kept = list(range(len(stack.layers)))
-    while len(kept) > fewest:
+    layers = list(range(len(stack.layers)))
+    while len(layers) > fewest:
         hidden, best = stack.first, None
-        for place in range(1, len(kept) - 1):
-            hidden = stack.run(hidden, kept[place - 1 : place])
-            left = kept[:place] + kept[place + 1 :]
-            found = stack.compared(stack.run(hidden, left[place:]), left)
-            if best is None or found.total_variation < best.total_variation:
-                best = found
-        kept = list(best.layers)
+        for place in range(1, len(layers) - 1):
+            hidden = stack.run(hidden, layers[place - 1 : place])
+            remaining = layers[:place] + layers[place + 1 :]
+            subset = stack.compared(stack.run(hidden, remaining[place:]), remaining)
+            if best is None or subset.total_variation < best.total_variation:
+                best = subset
+        layers = list(best.layers)
         yield best
 
 
 def break_even(draft_ms: float, plain_ms: float, pair_ms: float) -> float:
-    """The share of accepted tokens from which drafting one token pays.
+    """Return the acceptance rate at which drafting one token is as fast as plain decoding.
 
-    A step of `draft_ms` and a pass over two rows, `pair_ms`, then brings as many tokens a second as plain passes do.
+    Args:
+        draft_ms: time of a drafted token.
+        plain_ms, pair_ms: time of a target pass over one and two rows.
     """
     return (draft_ms + pair_ms) / plain_ms - 1
 
 
 def best_speed(agreement: float, draft_ms: float, passes_ms: Sequence[float]) -> tuple[float, int]:
-    """The best speed of chains over plain decoding, and its length; each token is kept with the same chance.
+    """Return the best speed of chains against plain decoding, and their length.
 
     Args:
-        passes_ms: of the target over 1, 2, … rows.
+        agreement: acceptance rate of every token.
+        draft_ms: time of a drafted token.
+        passes_ms: time of target passes over 1, 2, … rows.
     """
     speeds = []
     for length in range(1, len(passes_ms)):

@@ -1,4 +1,4 @@
-"""One base head and a small mask per domain, instead of a whole fine-tuned head per domain.
+"""One base head and a small mask per domain instead of a whole fine-tuned head per domain.
 
     python -m lab.training.masks merge BASE MASKS --domain maths=HEAD_A --domain tasks=HEAD_B
     python -m lab.training.masks head BASE MASKS maths OUT
@@ -31,14 +31,14 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 @dataclass(frozen=True, slots=True)
 class DomainMasks:
-    """What turns the base head into a domain's: base + scale · mask · unified.
+    """Data that turn the base head into the head of a domain: base + scale · mask · unified.
 
     Attributes:
         unified: float16 deltas by weight name, shared by all domains. Heads are stored in float16, and the difference
-            of two such weights that are within a factor of two of each other is a float16 number.
+            of two such weights is a float16 number if one is at most twice the other.
         masks: bool tensors by domain and weight name, shaped like the deltas.
         scales: λ by domain.
-        calibrations: that of each domain's fine-tuned head.
+        calibrations: calibration of each domain's fine-tuned head.
     """
 
     unified: dict[str, Tensor]
@@ -48,43 +48,44 @@ class DomainMasks:
 
 
 def elect(base: LayerHead, heads: dict[str, LayerHead]) -> DomainMasks:
-    """Merges heads that were fine-tuned from one base, by domain.
+    """Merge heads by domain that were fine-tuned from one base.
 
-    With t_k the deltas of domain k: unified has the sign of Σ_k t_k and the largest magnitude among the deltas of that
-    sign; a mask is True where t_k and unified have one sign; λ_k = Σ|t_k| ÷ Σ|mask_k · unified| over all weights, and
-    1 where the mask is empty. Masks and λ come from the rounded deltas, so that a copy on disk gives equal heads.
+    With t_k the deltas of domain k: unified has the sign of Σ_k t_k and the largest magnitude among the deltas with
+    that sign; a mask is True where t_k and unified have the same sign; λ_k = Σ|t_k| ÷ Σ|mask_k · unified| over all
+    weights, and 1 if the mask is empty. Masks and λ are computed from the rounded deltas, so that a copy on disk gives
+    equal heads.
 
     Raises:
         ValueError: there are no heads, or one has another config or draft vocabulary than the base.
     """
     unified, masks = {}, {domain: {} for domain in heads}
-    moved, kept = dict.fromkeys(heads, 0.0), dict.fromkeys(heads, 0.0)
+    total, masked = dict.fromkeys(heads, 0.0), dict.fromkeys(heads, 0.0)
     for name, deltas in _deltas(base, heads).items():
         sign = deltas.sum(0).sign()
         unified[name] = (sign * torch.where(deltas.sign() == sign, deltas.abs(), 0).amax(0)).half()
         for domain, delta in zip(heads, deltas, strict=True):
             mask = masks[domain][name] = delta * unified[name] > 0
-            moved[domain] += float(delta.double().abs().sum())
-            kept[domain] += float(unified[name][mask].double().abs().sum())
-    scales = {domain: moved[domain] / kept[domain] if kept[domain] else 1.0 for domain in heads}
+            total[domain] += float(delta.double().abs().sum())
+            masked[domain] += float(unified[name][mask].double().abs().sum())
+    scales = {domain: total[domain] / masked[domain] if masked[domain] else 1.0 for domain in heads}
     return DomainMasks(unified, masks, scales, {domain: head.config.calibration for domain, head in heads.items()})
 
 
 def masked_head(base: LayerHead, masks: DomainMasks, domain: str) -> LayerHead:
-    """A domain's head in float32, not bound to a target.
+    """Return a domain's head in float32, not bound to a target.
 
     Raises:
-        ValueError: there is no such domain, or the masks were made for a head of other shapes.
+        ValueError: the domain is unknown, or the masks were made for a head of other shapes.
     """
     if domain not in masks.scales:
-        raise ValueError(f"There is no domain {domain!r} in these masks; choose among: {', '.join(masks.scales)}.")
+        raise ValueError(f"Unknown domain {domain!r}; choose one of {', '.join(masks.scales)}.")
     ours = {name: tuple(delta.shape) for name, delta in masks.unified.items()}
     theirs = {name: tuple(parameter.shape) for name, parameter in base.named_parameters()}
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             raise ValueError(
-                f"The masks have {name} of shape {ours.get(name, 'none')}, the base head {theirs.get(name, 'none')}; "
-                "give the base head that they were made with."
+                f"{name} has shape {ours.get(name, 'none')} in the masks, {theirs.get(name, 'none')} in the base; "
+                "use the base head of these masks."
             )
     scale, mask = masks.scales[domain], masks.masks[domain]
     deltas = {name: scale * torch.where(mask[name], delta.float(), 0) for name, delta in masks.unified.items()}
@@ -94,7 +95,7 @@ def masked_head(base: LayerHead, masks: DomainMasks, domain: str) -> LayerHead:
 
 
 def _deltas(base: LayerHead, heads: dict[str, LayerHead]) -> dict[str, Tensor]:
-    """(domains, …) float32 by the name of a trained weight, domains in the order of the heads."""
+    """Return (domains, …) float32 by the name of a trained weight, domains in the order of the heads."""
     if not heads:
         raise ValueError("There are no heads to merge; give at least one domain.")
     for domain, head in heads.items():
@@ -102,13 +103,13 @@ def _deltas(base: LayerHead, heads: dict[str, LayerHead]) -> dict[str, Tensor]:
             ours, theirs = getattr(base.config, name), getattr(head.config, name)
             if ours != theirs and name not in ("calibration", "target_name"):
                 raise ValueError(
-                    f"The head of {domain} has {name} {theirs}, the base {ours}; merge heads that were trained from "
-                    "this base with --init."
+                    f"{name} is {theirs} in the head of {domain} and {ours} in the base; merge heads that were trained "
+                    "from this base with --init."
                 )
         if not torch.equal(base.draft_token_ids, head.draft_token_ids):
             raise ValueError(
-                f"The head of {domain} drafts other {len(head.draft_token_ids):,} tokens than the base; train it from "
-                "this base with --init and without --draft-vocab."
+                f"The draft vocabulary of the head of {domain} is not that of the base; "
+                "train it from this base with --init and without --draft-vocab."
             )
     start, ends = base.state_dict(), [head.state_dict() for head in heads.values()]
     trained = [name for name, _ in base.named_parameters()]
@@ -116,10 +117,10 @@ def _deltas(base: LayerHead, heads: dict[str, LayerHead]) -> dict[str, Tensor]:
 
 
 def save_masks(masks: DomainMasks, folder: Path, base_folder: Path) -> None:
-    """Writes deltas and masks, eight weights of a mask per byte, and the numbers as JSON.
+    """Write deltas and masks, eight weights of a mask per byte, and the numbers as JSON.
 
     Raises:
-        ValueError: the folder is there and not empty.
+        ValueError: the folder exists and is not empty.
     """
     _check_empty(folder)
     tensors = {UNIFIED + name: delta.contiguous() for name, delta in masks.unified.items()}
@@ -136,10 +137,10 @@ def save_masks(masks: DomainMasks, folder: Path, base_folder: Path) -> None:
 
 
 def load_masks(folder: Path, base_folder: Path) -> DomainMasks:
-    """Reads what `save_masks` wrote.
+    """Read a folder written by `save_masks`.
 
     Raises:
-        ValueError: a file is missing or broken, or the base's weights are not those that the masks were made with.
+        ValueError: a file is missing or broken, or the masks were made with another base.
     """
     try:
         index = json.loads((folder / INDEX_NAME).read_text(encoding="utf-8"))
@@ -153,11 +154,11 @@ def load_masks(folder: Path, base_folder: Path) -> DomainMasks:
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).rstrip(".")
         raise ValueError(f"The masks in {folder} cannot be read: {reason}; merge the heads again.") from error
-    found = file_sha256(weights_file(base_folder))
-    if found != base_sha256:
+    base_now = file_sha256(weights_file(base_folder))
+    if base_now != base_sha256:
         raise ValueError(
-            f"The masks in {folder} were made with a base of weights {base_sha256[:12]}…, this one has {found[:12]}…; "
-            "give the base head that they were made with, or merge again."
+            f"The masks in {folder} belong to the base {base_sha256[:12]}…, not to {base_now[:12]}…; "
+            "use the base head of these masks, or merge again."
         )
     return DomainMasks(unified, masks, scales, calibrations)
 
@@ -165,27 +166,27 @@ def load_masks(folder: Path, base_folder: Path) -> DomainMasks:
 def _unpacked(packed: Tensor, shape: torch.Size) -> Tensor:
     expected = (shape.numel() + 7) // 8
     if packed.numel() != expected:
-        raise ValueError(f"a mask has {packed.numel()} bytes, its weights need {expected}")
+        raise ValueError(f"a mask has {packed.numel()} bytes instead of {expected}")
     return torch.from_numpy(np.unpackbits(packed.numpy(), count=shape.numel())).bool().view(shape)
 
 
 def _check_empty(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is not empty; give a folder that does not exist yet.")
+        raise ValueError(f"{folder} is not empty; use a new folder.")
 
 
 @app.command()
 def merge(
-    base: Annotated[str, typer.Argument(help="The head that all were trained from: a known name, a folder, a Hub id.")],
+    base: Annotated[str, typer.Argument(help="The common base head: a known name, a folder, or a Hub id.")],
     out: Annotated[Path, typer.Argument(help="Folder for the masks; it does not exist yet.")],
-    domain: Annotated[list[str], typer.Option(help="NAME=HEAD, once per domain; a head is given as the base is.")],
+    domain: Annotated[list[str], typer.Option(help="NAME=HEAD, once per domain; HEAD as for BASE.")],
 ) -> None:
-    """Merge heads of several domains into one set of deltas and a mask for each; print their sizes and λ."""
+    """Merge heads of several domains into shared deltas and a mask per domain; print their sizes and λ."""
     names = {}
     for text in domain:
         name, _, head = text.partition("=")
         if not name or not head or name in names:
-            raise ValueError(f"--domain is NAME=HEAD with a name of its own for each head; you gave {text!r}.")
+            raise ValueError(f"--domain must be NAME=HEAD with a different NAME for each head; got {text!r}.")
         names[name] = head
     base_folder = registry.resolve(head=base).head_folder()
     heads = {name: load_head(registry.resolve(head=head).head_folder()) for name, head in names.items()}
@@ -198,18 +199,18 @@ def merge(
         f"a whole head {weights_file(base_folder).stat().st_size:,} bytes."
     )
     for name, scale in masks.scales.items():
-        kept = sum(int(mask.sum()) for mask in masks.masks[name].values())
-        typer.echo(f"{name}: λ {scale:.4f}, {kept / count:.1%} of the deltas")
+        num_kept = sum(int(mask.sum()) for mask in masks.masks[name].values())
+        typer.echo(f"{name}: λ {scale:.4f}, {num_kept / count:.1%} of the deltas")
 
 
 @app.command()
 def head(
-    base: Annotated[str, typer.Argument(help="The head that the masks were made with.")],
+    base: Annotated[str, typer.Argument(help="The base head of the masks.")],
     masks: Annotated[Path, typer.Argument(help="Folder written by `merge`.")],
     domain: Annotated[str, typer.Argument(help="Name of a domain.")],
     out: Annotated[Path, typer.Argument(help="Folder for the head; it does not exist yet.")],
 ) -> None:
-    """Write a domain's head as an ordinary folder, for --head."""
+    """Write a domain's head as an ordinary folder for --head."""
     _check_empty(out)
     folder = registry.resolve(head=base).head_folder()
     save_head(masked_head(load_head(folder), load_masks(masks, folder), domain), out)

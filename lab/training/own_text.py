@@ -1,7 +1,7 @@
-"""Text that a draft writes itself: `python -m lab.training.own_text CORPUS OUT --head HEAD`.
+"""Text written by a draft without the target: `python -m lab.training.own_text CORPUS OUT --head HEAD`.
 
-DistillSpec (arXiv 2310.08461) teaches a draft on such text: the target says what it would have chosen after each token
-that the draft chose. The messages of a corpus are answered by an early-exit head alone; rows are a corpus for `train`.
+DistillSpec (arXiv 2310.08461) trains a draft on such text: the target's distribution after each drafted token is the
+training goal. An early-exit head answers the messages of a corpus; the rows are a corpus for `train`.
 """
 
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger("jakiro")
 
 @torch.inference_mode()
 def drafted(head: ExitHead, prompt: list[int], stop_ids: set[int], max_new_tokens: int, seed: int) -> list[int]:
-    """What a head that stands on the target's first layers writes at temperature 1, stop token included."""
+    """Return the tokens that an exit head writes at temperature 1, stop token included."""
     cache, noise = head.new_cache(len(prompt) + max_new_tokens), KeyedNoise(seed)
     noise, written = noise.over(head.draft_token_ids), []
     new = torch.tensor(prompt)
@@ -47,20 +47,20 @@ def drafted(head: ExitHead, prompt: list[int], stop_ids: set[int], max_new_token
 def own_text(
     corpora: CorpusPaths,
     out: Annotated[Path, argument("Folder for the text.")],
-    head: Annotated[str, option("A head for the methods exit or distillspec: a folder or a Hub id.")],
+    head: Annotated[str, option("A head for the method exit or distillspec: a folder or a Hub id.")],
     target: Target = None,
-    first: Annotated[int, option("Messages to leave out: as many as train holds out.")] = 100,
+    first: Annotated[int, option("Number of messages to skip: as many as train holds out.")] = 100,
     rows: Annotated[int, option("Messages to answer.")] = 400,
     max_new_tokens: Annotated[int, option("Longest answer.")] = 128,
-    seed: Annotated[int, option("With a message's number it decides the noise.")] = 0,
+    seed: Annotated[int, option("Seed of the noise, together with the number of a message.")] = 0,
     threads: Threads = None,
 ) -> None:
-    """Answer a corpus' messages with a draft alone, to teach it on its own text."""
+    """Answer the messages of a corpus with a draft, as training text for the draft."""
     set_up(threads)
     pair = registry.resolve(target, head)
     draft_head = load_head(pair.head_folder(), kinds=KNOWN.kinds)
     if not isinstance(draft_head, ExitHead):
-        raise ValueError(f"{head} cannot write alone: it reads the target's last feature; give a head for exit.")
+        raise ValueError(f"{head} needs the target's last feature, so it cannot write text; use a head for exit.")
     model, tokenizer, sha256 = weights.load_target(target, "cpu", "float32")
     source = TargetModel(model, tokenizer, pair.target_name, sha256, "fast")
     draft_head.bind(source.embedding, source.output_weight).pack()
@@ -72,7 +72,7 @@ def own_text(
         written.append(Row(prompt + answer, KIND, 1.0, len(prompt), len(prompt)))
     out.mkdir(parents=True, exist_ok=True)
     write_part(out / PART_NAME, written)
-    log.info("Wrote %d answers, %d tokens.", len(written), sum(len(row.ids) - row.a0 for row in written))
+    log.info("Wrote %d answers with %d tokens.", len(written), sum(len(row.ids) - row.a0 for row in written))
 
 
 if __name__ == "__main__":

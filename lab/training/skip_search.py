@@ -1,7 +1,7 @@
-"""Which of a target's layers draft best for it: `python -m lab.training.skip_search CORPUS`.
+"""Search for layers of a target that draft best for it: `python -m lab.training.skip_search CORPUS`.
 
-Leaves layers out one after another on some text, measures every subset on other text, times drafts and passes by turns
-on this machine, and keeps the subset whose chains should be the fastest.
+Leaves out one layer after another on some text, measures every subset on other text, times drafts and passes
+alternately on this machine, and saves the subset with the fastest predicted chains.
 """
 
 import time
@@ -23,12 +23,11 @@ from jakiro.system import errors_as_one_sentence
 from jakiro.training.calibrate import fit_weights
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.split import in_order_of_content
-from lab.charts import share_lines, write_charts
 from lab.layers.plan import LayerPlan, plan_path
 from lab.methods.skip import DRAFT_VOCABULARY, SkippingHead
 from lab.training.layer_search import LayerStack, Subset, best_speed, break_even, leave_out
 
-# Tokens of each text; the first ones of every text are a template's, which any draft knows
+# Tokens of each text; the first ones are part of the chat template, which is easy to predict
 LENGTH, TEMPLATE = 160, 32
 LONGEST_CHAIN, TIMED_CONTEXT, ROUNDS = 4, 128, 40
 
@@ -36,38 +35,37 @@ LONGEST_CHAIN, TIMED_CONTEXT, ROUNDS = 4, 128, 40
 def skip_search(
     corpora: CorpusPaths,
     target: Target = None,
-    out: Annotated[Path | None, option("File to write; without it, where the target's drafts look for it.")] = None,
-    texts: Annotated[int, option("Texts to search on; as many again are measured on.")] = 5,
-    measured: Annotated[int, option("Texts to measure on.")] = 16,
+    out: Annotated[Path | None, option("Output file; default: where the method skip finds it.")] = None,
+    texts: Annotated[int, option("Number of texts for the search.")] = 5,
+    measured: Annotated[int, option("Number of other texts for the measurement.")] = 16,
     fewest: Annotated[int, option("Layers of the smallest subset.", min=2)] = 6,
-    chart: Annotated[Path | None, option("Draw agreement and break-even to this html file.")] = None,
     threads: Threads = None,
 ) -> None:
-    """Search layers to leave out of a target, so that it drafts for itself."""
+    """Search for layers that a target can leave out to draft for itself."""
     set_up(threads)
     name = target or registry.DEFAULT_TARGET
     rows = [row for row in in_order_of_content(read_corpus(corpora)) if len(row.ids) >= LENGTH]
     if len(rows) < texts + measured:
-        raise ValueError(f"{texts + measured} texts of {LENGTH} tokens are needed, the corpus has {len(rows)}.")
+        raise ValueError(f"{texts + measured} texts of {LENGTH} tokens are needed; the corpus has {len(rows)}.")
     model, tokenizer, sha256 = weights.load_target(target, "cpu", "float32")
     half = packs_bfloat16(model.device, torch.bfloat16)
     with torch.inference_mode():
         searched = LayerStack(model, _ids(rows[:texts]), TEMPLATE, DRAFT_VOCABULARY, half)
         held_out = LayerStack(model, _ids(rows[texts : texts + measured]), TEMPLATE, DRAFT_VOCABULARY, half)
-        found = []
-        for each in leave_out(searched, fewest):
-            found.append(held_out.compared(held_out.run(held_out.first, each.layers), each.layers))
-            typer.echo(f"{len(each.layers)} layers: agreement {found[-1].agreement:.3f}, left {list(each.layers)}")
-    costs = timed(TargetModel(model, tokenizer, name, sha256), found)
-    lines, best = _table(found, *costs)
+        subsets = []
+        for subset in leave_out(searched, fewest):
+            subsets.append(held_out.compared(held_out.run(held_out.first, subset.layers), subset.layers))
+            typer.echo(
+                f"{len(subset.layers)} layers: agreement {subsets[-1].agreement:.3f}, left {list(subset.layers)}"
+            )
+    costs = timed(TargetModel(model, tokenizer, name, sha256), subsets)
+    lines, best = _table(subsets, *costs)
     typer.echo("\n".join(lines))
-    if chart is not None:
-        write_chart(chart, found, *costs)
     manifest = {"target": name, "sha256": sha256, "agreement": best.agreement, "searched_texts": texts}
     plan = LayerPlan(best.layers, _calibration(held_out, best), manifest)
     path = out or plan_path(name)
     plan.save(path)
-    typer.echo(f"Keeps {len(best.layers)} layers; wrote {path}.")
+    typer.echo(f"Selected {len(best.layers)} layers; wrote {path}.")
 
 
 def _ids(rows: Sequence[Row]) -> torch.Tensor:
@@ -75,9 +73,9 @@ def _ids(rows: Sequence[Row]) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def _calibration(stack: LayerStack, kept: Subset) -> dict[str, float]:
-    """Weights of the draft's log q, and of the noise, for all levels; see `jakiro.training.calibrate`."""
-    log_q = stack.log_probs(stack.run(stack.first, kept.layers))
+def _calibration(stack: LayerStack, subset: Subset) -> dict[str, float]:
+    """Return the weights of log q and of the noise for all levels; see `jakiro.training.calibrate`."""
+    log_q = stack.log_probs(stack.run(stack.first, subset.layers))
     generator = torch.Generator().manual_seed(0)
     noise = -torch.empty(log_q.shape).exponential_(generator=generator).log_()
     (greedy,) = fit_weights((log_q,), stack.choices)
@@ -87,29 +85,32 @@ def _calibration(stack: LayerStack, kept: Subset) -> dict[str, float]:
 
 
 @torch.inference_mode()
-def timed(target: TargetModel, found: Sequence[Subset]) -> tuple[list[float], list[float]]:
-    """Milliseconds of a drafted token by subset, and of the target's passes over 1, 2, … rows, timed by turns."""
+def timed(target: TargetModel, subsets: Sequence[Subset]) -> tuple[list[float], list[float]]:
+    """Return the median milliseconds of a drafted token per subset and of target passes over 1, 2, … rows.
+
+    Drafts and passes alternate.
+    """
     ids = (torch.arange(TIMED_CONTEXT) * 7 + 11) % target.vocab_size
     cache = target.new_cache(TIMED_CONTEXT + target.row_bucket(LONGEST_CHAIN + 1))
     target.prefill(ids, cache)
     chains = [_chain(ids, rows) for rows in range(1, LONGEST_CHAIN + 2)]
-    heads = [SkippingHead(target, LayerPlan(each.layers)).pack() for each in found]
+    heads = [SkippingHead(target, LayerPlan(subset.layers)).pack() for subset in subsets]
     caches = [head.new_cache(TIMED_CONTEXT + 1) for head in heads]
     for head, rows in zip(heads, caches, strict=True):
         head.extend(ids, ids, rows)
     times: list[list[float]] = [[] for _ in range(len(heads) + len(chains))]
     for _ in range(ROUNDS):
         for place, chain in enumerate(chains):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             target.score(chain, cache)
-            times[place].append(1000 * (time.perf_counter() - begun))
+            times[place].append(1000 * (time.perf_counter() - start))
             cache.keep(TIMED_CONTEXT)
         for place, (head, rows) in enumerate(zip(heads, caches, strict=True), len(chains)):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             head.logits(head.extend(ids[:1], ids, rows).features[0]).topk(8)
-            times[place].append(1000 * (time.perf_counter() - begun))
+            times[place].append(1000 * (time.perf_counter() - start))
             rows.keep(TIMED_CONTEXT)
-    middle = [median(each) for each in times]
+    middle = [median(series) for series in times]
     return middle[len(chains) :], middle[: len(chains)]
 
 
@@ -118,32 +119,21 @@ def _chain(ids: torch.Tensor, rows: int) -> DraftTree:
     return DraftTree.unscored(ids[:rows], depths - 1, depths, rows - 1)
 
 
-def _table(found: Sequence[Subset], drafts: Sequence[float], passes: Sequence[float]) -> tuple[list[str], Subset]:
-    """A Markdown table of all subsets, and the one whose chains should be the fastest."""
+def _table(subsets: Sequence[Subset], drafts: Sequence[float], passes: Sequence[float]) -> tuple[list[str], Subset]:
+    """Return a Markdown table of all subsets, and the subset with the fastest predicted chains."""
     lines = ["| layers | agreement | total variation | draft, ms | break-even | best speed | chain |"]
     lines.append("| --- " * 7 + "|")
     speeds = []
-    for kept, draft in zip(found, drafts, strict=True):
-        speed, length = best_speed(kept.agreement, draft, passes)
+    for subset, draft in zip(subsets, drafts, strict=True):
+        speed, length = best_speed(subset.agreement, draft, passes)
         speeds.append(speed)
         even = break_even(draft, passes[0], passes[1])
         lines.append(
-            f"| {len(kept.layers)} | {kept.agreement:.2f} | {kept.total_variation:.2f} | {draft:.2f} | {even:.2f} | "
-            f"{speed:.2f} | {length} |"
+            f"| {len(subset.layers)} | {subset.agreement:.2f} | {subset.total_variation:.2f} | {draft:.2f} | "
+            f"{even:.2f} | {speed:.2f} | {length} |"
         )
-    lines.append(f"Passes over 1, 2, … rows: {', '.join(f'{each:.2f}' for each in passes)} ms.")
-    return lines, found[speeds.index(max(speeds))]
-
-
-def write_chart(path: Path, found: Sequence[Subset], drafts: Sequence[float], passes: Sequence[float]) -> None:
-    """Agreement against the number of layers, with the line above which drafting one token pays."""
-    counts = [len(each.layers) for each in found]
-    lines = {
-        "agreement with the whole target": [each.agreement for each in found],
-        "break-even": [break_even(draft, passes[0], passes[1]) for draft in drafts],
-    }
-    figure = share_lines("Skipped layers", "layers kept", "share of tokens", counts, lines)
-    write_charts(path, "Agreement against layers kept", [figure])
+    lines.append(f"Passes over 1, 2, … rows: {', '.join(f'{milliseconds:.2f}' for milliseconds in passes)} ms.")
+    return lines, subsets[speeds.index(max(speeds))]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Two decoupled experts merged into one: what that costs says whether they do different work.
+"""Merge two decoupled experts into one; the loss of τ shows whether they do different work.
 
     python -m lab.training.uncurl HEAD FEATURES OUT --rule aligned
 
-As UNCURL (arXiv 2409.01483) merges a model's experts before they serve: inner neurons are paired by how alike their
-activations are on text, and experts are weighed by how much they are used. FEATURES is a folder that `train` filled.
+UNCURL (arXiv 2409.01483) merges a model's experts before serving: inner neurons are paired by the similarity of their
+activations on text, and experts are weighted by their use. FEATURES is a folder written by `train`.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ RULES = ("aligned", "mean", "first", "second")
 
 @torch.no_grad()
 def inner_activations(head: LayerHead, cache: FeatureCache, num_sequences: int = 40) -> tuple[Tensor, Tensor]:
-    """(experts, rows, inner) activations along texts, and (experts,) mean router weights."""
+    """Return (experts, rows, inner) activations along texts, and (experts,) mean router weights."""
     mixture = head.layers[0].mlp_moe
     objective, rows, shares = Objective(head, LossWeights()), [], []
     read: list[Tensor] = []
@@ -40,55 +40,56 @@ def inner_activations(head: LayerHead, cache: FeatureCache, num_sequences: int =
 
 
 def paired(first: Tensor, second: Tensor) -> Tensor:
-    """(inner,) int64, the neuron of the second expert for each of the first: the most alike are paired first.
+    """Return (inner,) int64: the neuron of the second expert for each of the first, the most similar pairs first.
 
     Args:
-        first, second: (rows, inner) activations; alike is their correlation over the rows.
+        first, second: (rows, inner) activations; similarity is their correlation over the rows.
     """
-    rows = [(each - each.mean(0)) / each.std(0).clamp(min=1e-9) for each in (first, second)]
-    alike = rows[0].T @ rows[1]
-    partner = torch.full((alike.shape[0],), -1)
-    for _ in range(alike.shape[0]):
-        place = int(alike.argmax())
-        ours, theirs = divmod(place, alike.shape[1])
+    rows = [(activations - activations.mean(0)) / activations.std(0).clamp(min=1e-9) for activations in (first, second)]
+    correlation = rows[0].T @ rows[1]
+    partner = torch.full((correlation.shape[0],), -1)
+    for _ in range(correlation.shape[0]):
+        place = int(correlation.argmax())
+        ours, theirs = divmod(place, correlation.shape[1])
         partner[ours] = theirs
-        alike[ours], alike[:, theirs] = -torch.inf, -torch.inf
+        correlation[ours], correlation[:, theirs] = -torch.inf, -torch.inf
     return partner
 
 
 @torch.no_grad()
 def merged(head: LayerHead, partner: Tensor, shares: Tensor) -> LayerHead:
-    """A decoupled head with one expert in place of two.
+    """Return a decoupled head with one expert instead of two.
 
     Args:
-        partner: of `paired`. shares: (2,) weights of the experts, which add up to one.
+        partner: output of `paired`.
+        shares: (2,) weights of the experts, which sum to one.
 
     Raises:
-        ValueError: the head is no decoupled head of two experts.
+        ValueError: the head is not a decoupled head with two experts.
     """
     if not head.mixes_experts or head.num_experts != 2:
-        raise ValueError("Only a decoupled head's two experts are merged; give another head.")
+        raise ValueError("Only a decoupled head with two experts can be merged; use another head.")
     first, second = head.layers[0].mlp_moe.experts
-    one = type(head)(replace(head.config, num_experts=1))
+    single = type(head)(replace(head.config, num_experts=1))
     tensors = head.state_dict()
-    for name, tensor in one.state_dict().items():
+    for name, tensor in single.state_dict().items():
         if "mlp_moe" not in name:
             tensor.copy_(tensors[name])
-    expert = one.layers[0].mlp_moe.experts[0]
+    expert = single.layers[0].mlp_moe.experts[0]
     expert.fc.weight.copy_(shares[0] * first.fc.weight + shares[1] * second.fc.weight[partner])
     expert.proj.weight.copy_(shares[0] * first.proj.weight + shares[1] * second.proj.weight[:, partner])
-    return one.eval().requires_grad_(False)
+    return single.eval().requires_grad_(False)
 
 
 def merge(
     head: Annotated[str, typer.Argument(help="A decoupled head: a known name, a folder, or a Hub id.")],
-    features: Annotated[Path, typer.Argument(help="Folder of features that train filled.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the head of one expert.")],
+    features: Annotated[Path, typer.Argument(help="Folder of features written by train.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the head with one expert.")],
     rule: Annotated[str, typer.Option(help="aligned, mean, first or second.")] = "aligned",
 ) -> None:
-    """Merge a head's experts: aligned and weighed by use, plainly averaged, or one of them alone."""
+    """Merge a head's experts: aligned and weighted by use, plain average, or only one of them."""
     if rule not in RULES:
-        raise ValueError(f"Rule must be one of {', '.join(RULES)}; you gave {rule!r}.")
+        raise ValueError(f"--rule must be one of {', '.join(RULES)}; got {rule!r}.")
     pair = registry.resolve(head=head)
     source = load_head(pair.head_folder())
     model, _, _ = weights.load_target(pair.target_name, "cpu", "float32")
@@ -100,9 +101,9 @@ def merge(
     else:
         shares = {"mean": torch.full((2,), 0.5), "first": torch.eye(2)[0], "second": torch.eye(2)[1]}[rule]
     save_head(merged(source, partner, shares), out)
-    first, second = ((each - each.mean(0)) / each.std(0).clamp(min=1e-9) for each in inner)
-    alike = float((first * second[:, partner]).mean())
-    typer.echo(f"{rule}: shares {shares[0]:.3f} and {shares[1]:.3f}, paired neurons correlate by {alike:.3f}.")
+    first, second = ((activations - activations.mean(0)) / activations.std(0).clamp(min=1e-9) for activations in inner)
+    correlation = float((first * second[:, partner]).mean())
+    typer.echo(f"{rule}: shares {shares[0]:.3f} and {shares[1]:.3f}, paired neurons correlate by {correlation:.3f}.")
 
 
 if __name__ == "__main__":

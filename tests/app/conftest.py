@@ -71,9 +71,11 @@ def loopback_guard():
 
 
 @contextmanager
-def served(load, host: str = "127.0.0.1", logins=None, keys=(), loader_of=None, pairs_folder=None, **limits):
+def served(
+    load, host: str = "127.0.0.1", logins=None, keys=(), loader_of=None, pairs_folder=None, appearance=None, **limits
+):
     """Gives the Blocks and the address of a page with these limits, and closes it."""
-    blocks = app_page.build(LocalDevice(load), Limits(**limits), loader_of, pairs_folder)
+    blocks = app_page.build(LocalDevice(load), Limits(**limits), loader_of, pairs_folder, appearance=appearance)
     try:
         yield blocks, app_page.launch(blocks, host=host, wait=False, quiet=True, logins=logins, keys=keys)
     finally:
@@ -348,8 +350,7 @@ def plotted(tab, within: str) -> list[dict]:
     """What the plot below a selector draws, by Plotly's own account: names and points of its lines."""
     tab.wait_for_function("within => document.querySelector(within + ' .plot')?.data?.length", arg=within)
     lines = "within => document.querySelector(within + ' .plot').data.map(({name, x, y}) => ({name, x, y}))"
-    # A legend may say a speed behind a name
-    return [line | {"name": line["name"].split("  ")[0]} for line in tab.evaluate(lines, within)]
+    return tab.evaluate(lines, within)
 
 
 def wait_for_frames(tab) -> None:
@@ -390,6 +391,8 @@ def opened_alone(open_tab, path):
 
 def number_of(tab, name: str) -> tuple[str, str]:
     """A number of the answer and its definition, as they stand under "Numbers"."""
-    tab.evaluate("document.querySelectorAll('.panels, .panel-numbers').forEach((line) => (line.open = true))")
+    tab.evaluate(
+        "document.querySelector('.panels').showPopover(); document.querySelector('.panel-numbers').open = true"
+    )
     value = tab.locator(f'[data-metric="{name}"]:visible')
     return value.text_content(), value.locator("xpath=following-sibling::*[1]").text_content()

@@ -15,7 +15,7 @@ COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
 
 
 def bucketed_target(numerics: str = "exact", vocab_size: int = 260):
-    """Return a target whose passes run as on a GPU."""
+    """Return a target that runs its passes as on a GPU."""
     with mock.patch("jakiro.models.weights.packing_works", lambda *_: False):
         target = tiny_target(numerics=numerics, vocab_size=vocab_size)
     return target.with_settings(bucketed=True)

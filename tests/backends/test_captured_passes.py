@@ -11,7 +11,7 @@ from jakiro.backends.cuda_graphs.buffers import MOST_NODES
 from jakiro.backends.cuda_graphs.pool import GraphPool
 from jakiro.config import ROOT_ONLY, Grammar, SamplingParams, TreeConfig
 from jakiro.core.logits_processors import LogitsProcessor, make_logits_processors
-from jakiro.drafters.base import Context, Drafter, Resources, TreeLimits
+from jakiro.drafters.base import Context, Drafter, DraftRequest, Resources
 from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN, WITH_COPIES
 from jakiro.heads.kinds import KINDS, make_head
 from jakiro.models import target as targets
@@ -101,7 +101,7 @@ def fake_drafter(name: str, target: TargetModel) -> tuple[TargetModel, Drafter]:
             head = make_head(config).eval().requires_grad_(False)
     finally:
         torch.set_default_dtype(dtype)
-    # Those that are made from lists are on the CPU. `Module.to` cannot swap fake parameters
+    # Buffers made from lists are on the CPU. `Module.to` cannot swap fake parameters
     for module in head.modules():
         for buffer_name, buffer in list(module.named_buffers(recurse=False)):
             setattr(module, buffer_name, buffer.to(CUDA))
@@ -207,7 +207,7 @@ def test_a_step_with_a_grammar_reads_twice_and_sends_one_mask(fake):
         features, _ = slot.prefill(ids[:-1])
         slot.begin(ids[-1:], make_logits_processors(sampling, target.vocab_size, CUDA, AllTokens()))
         session = slot.drafter.start(Context([0] * len(ids), ids, features), sampling, slot.draft_noise)
-        proposal = session.propose(TreeLimits(tree_for(loaded)))
+        proposal = session.propose(DraftRequest(tree_for(loaded)))
         slot.score(proposal.tree)
         fake.reads.clear()
         with Crossings() as crossings:

@@ -143,6 +143,6 @@ def test_memory_is_not_released_on_old_torch_after_a_rejected_capture(version, g
     generator.run("Why?", SHORT, tree=TREE)
     calls.clear()
     run_out_of_memory_in("open", generator, monkeypatch)
-    system.free_memory()
+    system.release_memory()
     assert generator.run("Why?", SHORT, tree=TREE).steps
     assert bool(calls) == gives_back

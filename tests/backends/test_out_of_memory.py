@@ -138,7 +138,7 @@ def test_out_of_memory_in_loading_is_one_sentence_and_leaves_no_tensors(tags, fr
         places = [place for place in watching.places if place]
         assert len(places) > 40 and {"heads", "models", "backends"} <= {place.partition("/")[0] for place in places}
         for place in extent(places):
-            # Trial passes treat other torch errors as those of an unsupported model
+            # Trial passes take other torch errors for the errors of an unsupported model
             error = ON_A_CPU if place.startswith("target/") else ON_A_GPU
             with Scarce(place, error=error), pytest.raises(ValueError, match=r"^Memory ran out while .* was loaded;"):
                 load()

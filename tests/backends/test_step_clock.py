@@ -55,7 +55,7 @@ def time(monkeypatch):
 
 @pytest.fixture
 def generator(time, monkeypatch):
-    """Return a generator whose parts all take known times."""
+    """Return a generator in which every part takes a known time."""
     for owner, name, cost in (
         (ScriptedDrafter, "start", "start"),
         (TreeBudget, "next_tree", "choose"),

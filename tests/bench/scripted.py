@@ -1,4 +1,4 @@
-"""A generator without a model: every run is written out beforehand, so that its numbers can be counted by hand."""
+"""A generator without a model: every run is scripted, so that its numbers can be counted by hand."""
 
 from types import SimpleNamespace
 
@@ -6,17 +6,17 @@ from jakiro.trace import Plan, Step, Trace
 from tests.app.fake import FakeRace, FakeStream
 from tests.test_trace import header, node
 
-# What `environment` gives, as far as tables show it
+# Fields of `environment` that tables show
 STAMP = {"target": "a-model", "cpu": "A processor", "threads": 2,
           "torch": "2.13.0", "device": "cpu", "dtype": "float32", "weight_bits": 16,
          "compiled": True, "date": "2026-11-23T10:00:00+00:00"}  # fmt: skip
 
 
 def step(index, committed_ids, candidates, draft_ms, verify_ms, other_ms, margin=1.0):
-    """A step whose tree is one chain under the root; all committed ids but the last were drafted."""
+    """Return a step with one chain below the root as its tree; all committed ids except the last were drafted."""
     plain = {"piece": b"x", "evidence": {}, "also_proposed_by": (), "target_choice": 5, "margin": margin}
     chain = range(candidates + 1)
-    nodes = tuple(node(5, place - 1, place, "expert_0" if place else "root", **plain) for place in chain)
+    nodes = tuple(node(5, depth - 1, depth, "expert_0" if depth else "root", **plain) for depth in chain)
     path, text = tuple(range(1, len(committed_ids))), "x" * (len(committed_ids) + (index == 0))
     plan = Plan(levels=candidates, nodes=candidates + 1, why="scripted")
     ids = committed_ids[-1], b"x", tuple(committed_ids)
@@ -24,21 +24,21 @@ def step(index, committed_ids, candidates, draft_ms, verify_ms, other_ms, margin
 
 
 def trace(method, first_token_id, blocks, candidates=0, parts=(0.0, 10.0, 0.0), end_reason="eos", margins=None):
-    """A run whose steps commit the given blocks of ids."""
-    asked = {"method": method, "messages": ({"role": "user", "content": "hi"},), "num_prompt_tokens": 3}
-    who = {"id": "expert_0", "label": "Expert 1", "sentence": "Guessed the candidate itself."}
-    made = {"target": {"name": "scripted", "sha256": "0"}, "drafter": None, "proposers": (who,)}
+    """Return a run with steps that commit the given blocks of ids."""
+    request = {"method": method, "messages": ({"role": "user", "content": "hi"},), "num_prompt_tokens": 3}
+    proposer = {"id": "expert_0", "label": "Expert 1", "sentence": "Guessed the candidate itself."}
+    pair = {"target": {"name": "scripted", "sha256": "0"}, "drafter": None, "proposers": (proposer,)}
     first = {"first_token_id": first_token_id, "first_piece": b"x", "first_text": "x", "prefill_ms": 5.0}
     margins = margins or [1.0] * len(blocks)
     steps = [step(i, block, candidates, *parts, margin=margins[i]) for i, block in enumerate(blocks)]
-    return Trace(header(**asked | made | first), steps, end_reason)
+    return Trace(header(**request | pair | first), steps, end_reason)
 
 
 class ScriptedGenerator:
-    """Answers every question with five tokens: plainly in four steps of 10 ms, drafted in two of 8 ms.
+    """A generator that answers every prompt with five tokens: plain in four steps of 10 ms, drafted in two of 8 ms.
 
     Args:
-        drafted_ids: what the drafted answer commits per step; the default equals plain decoding's text.
+        drafted_ids: ids that each drafted step commits; by default the text of plain decoding.
     """
 
     def __init__(self, drafted_ids=((2, 3, 4), (9,))):
@@ -64,12 +64,12 @@ class ScriptedGenerator:
         return trace(method, 1, self.drafted_ids, candidates=3, parts=(2.0, 5.0, 1.0))
 
     def stream(self, messages, sampling=None, method="jakiro", tree=None, raw=False):
-        whole = self.run(messages, sampling, method, tree, raw)
-        trace = Trace(whole.header)
+        complete = self.run(messages, sampling, method, tree, raw)
+        trace = Trace(complete.header)
 
         def steps():
-            yield from whole.steps
-            trace.end_reason = whole.end_reason
+            yield from complete.steps
+            trace.end_reason = complete.end_reason
 
         return FakeStream(self, trace, steps())
 

@@ -29,7 +29,7 @@ def group_of(groups, lane, category=OVERALL):
     return next(group for group in groups if group.lane.startswith(lane) and group.category == category)
 
 
-def test_a_drafted_lane_is_counted_by_hand(runs):
+def test_drafted_lane_equals_numbers_counted_by_hand(runs):
     drafted = group_of(summarise(runs), "jakiro")
     # Two steps of 8 ms commit four tokens; one step accepts 2 of 3 candidates, the other none of 3.
     assert drafted.tokens_per_second[1] == pytest.approx(250)
@@ -38,7 +38,7 @@ def test_a_drafted_lane_is_counted_by_hand(runs):
     assert (drafted.draft_ms, drafted.verify_ms, drafted.other_ms) == (2, 5, 1)
     assert drafted.speedup == pytest.approx(40 / 16)
     assert drafted.speedup == pytest.approx(drafted.speed / group_of(summarise(runs), "autoregressive").speed)
-    assert drafted.speedup_interval is None, "three prompts tell too little"
+    assert drafted.speedup_interval is None, "three prompts are too few"
     # Each lane reads each prompt in 5 ms
     assert drafted.end_to_end == pytest.approx(45 / 21)
     unknown = [replace(run, prefill_ms=None) if run.lane.method == "jakiro" else run for run in runs]
@@ -48,7 +48,7 @@ def test_a_drafted_lane_is_counted_by_hand(runs):
     assert drafted.identical == 1.0
 
 
-def test_the_opponent_is_the_faster_plain_lane(runs):
+def test_baseline_is_the_faster_plain_lane(runs):
     fast = [
         replace(run, lane=Lane("autoregressive-fast"), seconds=run.seconds / 2)
         for run in runs
@@ -60,14 +60,14 @@ def test_the_opponent_is_the_faster_plain_lane(runs):
     assert drafted.speedup == pytest.approx(1.25)
 
 
-def test_an_answer_that_ends_with_the_prefill_has_no_speed():
+def test_answer_that_ends_with_the_prefill_has_no_speed():
     ended = run_of(trace("jakiro", 9, []), Lane("jakiro", 24), SamplingParams(), QUESTIONS[0], 0)
     assert ended.tokens_per_second is None
     group = summarise([ended])[0]
     assert group.tau is None and group.tokens_per_second is None and group.speedup is None
 
 
-def test_the_interval_holds_the_pooled_ratio_and_widens_with_spread():
+def test_interval_contains_the_pooled_ratio_and_widens_with_spread():
     narrow = bootstrap_interval([(2.0, 10, 1.0, 10)] * 20 + [(2.2, 10, 1.0, 10)] * 20)
     wide = bootstrap_interval([(1.0, 10, 1.0, 10)] * 20 + [(3.0, 10, 1.0, 10)] * 20)
     assert narrow[0] < 2.1 < narrow[1]
@@ -76,21 +76,21 @@ def test_the_interval_holds_the_pooled_ratio_and_widens_with_spread():
     assert bootstrap_interval([(2.0, 10, 1.0, 10)] * 8) == pytest.approx((2.0, 2.0))
 
 
-def test_the_interval_leaves_2_5_percent_on_each_side():
-    """16 prompts, 7 of them as slow as plain decoding, 9 twice as fast: how many slow ones are drawn is binomial."""
+def test_interval_leaves_2_5_percent_on_each_side():
+    """7 of 16 prompts are as slow as plain decoding, 9 twice as fast; the number of slow ones sampled is binomial."""
     pairs = [(1.0, 1, 1.0, 1)] * 7 + [(1.0, 1, 0.5, 1)] * 9
-    # 11 or more slow ones come in 3.9 % of the draws and 12 or more in 1.2 %; 3 or fewer in 3.5 %, 2 or fewer in 1.0 %
+    # 11 or more slow ones occur in 3.9 % of samples and 12 or more in 1.2 %; 3 or fewer in 3.5 %, 2 or fewer in 1.0 %
     assert bootstrap_interval(pairs) == pytest.approx((16 / (8 + 11 / 2), 16 / (8 + 3 / 2)))
 
 
-def test_runs_of_one_prompt_are_drawn_together():
-    """Each prompt once at twice and once at half the speed: prompts are alike, whatever their runs are."""
+def test_runs_of_one_prompt_are_sampled_together():
+    """Each prompt runs once at twice and once at half the speed, so that prompts do not differ."""
     runs = []
     for question in (Question(str(number), "math", ("one",)) for number in range(16)):
         for seed, seconds in ((0, 0.5), (1, 2.0)):
-            asked = SamplingParams(seed=seed), question, 0
-            plain = run_of(trace("autoregressive", 1, [(2,)] * 4), Lane("autoregressive"), *asked)
-            drafted = run_of(trace("jakiro", 1, [(2, 2)] * 2), Lane("jakiro", 24), *asked)
+            request = SamplingParams(seed=seed), question, 0
+            plain = run_of(trace("autoregressive", 1, [(2,)] * 4), Lane("autoregressive"), *request)
+            drafted = run_of(trace("jakiro", 1, [(2, 2)] * 2), Lane("jakiro", 24), *request)
             runs += [replace(plain, seconds=1.0), replace(drafted, seconds=seconds)]
     drafted = group_of(summarise(runs), "jakiro")
     assert drafted.speedup == pytest.approx(0.8)
@@ -98,7 +98,7 @@ def test_runs_of_one_prompt_are_drawn_together():
     assert drafted.prompt_speedups == pytest.approx([0.8] * 16)
 
 
-def test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_tokens(runs):
+def test_tables_show_the_median_of_runs_and_the_speed_of_all_tokens(runs):
     drafted = next(run for run in runs if run.lane.method == "jakiro")
     slowed = [replace(drafted, seconds=drafted.decoded / speed) for speed in (100.0, 200.0, 400.0)]
     groups = summarise(slowed)

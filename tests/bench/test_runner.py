@@ -1,4 +1,4 @@
-"""Which runs a benchmark makes, in which order, and what it asks."""
+"""Runs of a benchmark: their number, order and prompts."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.bench.scripted import ScriptedGenerator
 from tests.support import tiny_generator
 
 
-def test_every_method_meets_every_prompt_temperature_and_seed():
+def test_every_method_runs_with_every_prompt_temperature_and_seed():
     settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0, 1.0), seeds=(3, 4), nodes=(8, 16))
     assert settings.lanes == (Lane("autoregressive"), Lane("jakiro", 8), Lane("jakiro", 16))
     questions = [Question("1", "a", ("x",)), Question("2", "b", ("y",))]
@@ -19,18 +19,18 @@ def test_every_method_meets_every_prompt_temperature_and_seed():
     assert len({(run.lane, run.key) for run in runs}) == len(runs)
 
 
-def test_lanes_take_turns_in_going_first():
+def test_lanes_alternate_in_running_first():
     settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
     runs = list(Bench(ScriptedGenerator(), settings).runs([Question(str(i), "a", ("x",)) for i in range(3)]))
     first = [run.lane.method for run in runs[::2]]
     assert first == ["autoregressive", "jakiro", "autoregressive"]
 
 
-def test_an_alias_is_measured_under_the_method_s_own_name():
+def test_alias_is_measured_under_the_name_of_its_method():
     assert BenchSettings(methods=("plain", "jakiro")).lanes[0] == Lane("autoregressive")
 
 
-def test_methods_that_cannot_be_loaded_are_left_out_with_a_sentence():
+def test_methods_that_cannot_be_loaded_are_omitted_with_a_sentence():
     generator = tiny_generator(None)
     settings, sentences = loadable(generator, BenchSettings(methods=("all", "autoregressive-fast")))
     assert settings.methods == (*(method.name for method in generator.methods), "autoregressive-fast")
@@ -40,7 +40,7 @@ def test_methods_that_cannot_be_loaded_are_left_out_with_a_sentence():
         loadable(generator, BenchSettings(methods=("jakiro",)))
 
 
-def test_later_turns_see_the_same_history_in_every_lane():
+def test_later_turns_have_the_same_history_in_every_lane():
     generator = ScriptedGenerator()
     settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
     runs = list(Bench(generator, settings).runs([Question("1", "a", ("first", "second"))]))
@@ -50,25 +50,25 @@ def test_later_turns_see_the_same_history_in_every_lane():
     assert [message["role"] for message in histories[0]][:3] == ["user", "assistant", "user"]
 
 
-def test_transformers_runs_stand_beside_ours():
+def test_runs_of_transformers_are_included():
     peers = {"hf-generate": lambda messages, sampling: PeerAnswer((1, 2), 0.1, False, "text")}
     settings = BenchSettings(methods=("hf-generate",), temperatures=(1.0,))
     (run,) = Bench(ScriptedGenerator(), settings, peers=peers).runs([Question("1", "a", ("x",))])
     assert run.tokens_per_second == pytest.approx(10)
-    assert (run.decoded, run.num_steps, run.comparable) == (1, 0, False), "nothing is known of its steps"
+    assert (run.decoded, run.num_steps, run.comparable) == (1, 0, False), "its steps are unknown"
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"methods": ("magic",)}, "Unknown method “magic”; known are autoregressive"),
-        ({"temperatures": (-1.0,)}, "Temperature must be between 0 and 2; you gave -1"),
+        ({"temperatures": (-1.0,)}, "Temperature must be between 0 and 2; got -1"),
         ({"seeds": ()}, "Seeds must name at least one value"),
         ({"seeds": (1, 1)}, "none of them twice"),
         ({"methods": ("context", "prompt_lookup")}, "none of them twice"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         BenchSettings(**settings)
 
@@ -83,7 +83,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         ("", "holds no prompts"),
     ],
 )
-def test_a_file_in_another_form_is_refused_with_its_line(tmp_path, line, message):
+def test_invalid_prompt_file_is_refused_with_its_line(tmp_path, line, message):
     path = tmp_path / "prompts.jsonl"
     path.write_text(line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=message):

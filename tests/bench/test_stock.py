@@ -1,4 +1,4 @@
-"""transformers' own generate as an opponent, on the default target."""
+"""`generate` of transformers as a baseline, on the default target."""
 
 from types import SimpleNamespace
 
@@ -9,8 +9,8 @@ from jakiro.bench.peers import StockRunner
 from jakiro.config import SamplingParams
 
 
-def test_the_clock_starts_at_the_first_token(monkeypatch):
-    """The first call comes after the prefill, with one token; two steps follow."""
+def test_clock_starts_at_the_first_token(monkeypatch):
+    """The first call follows the prefill, with one token; two steps follow."""
     moments = iter([7.0, 8.0, 10.5])
     monkeypatch.setattr(peers, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
     clock = peers._TokenTimes(torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""The doctor for pairs: a good one is described, and the cause of every broken one is named; no target is read."""
+"""`jakiro doctor`: it describes a good pair and names the cause of a broken one, without reading the target."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from tests.support import save_pair
 
 @pytest.fixture
 def pair(own_cache, tmp_path):
-    """Folders of a tiny target and a head that belongs to it."""
+    """Return the folder of a tiny target and a head that belongs to it."""
     save_pair(tmp_path)
     return tmp_path
 
@@ -31,16 +31,16 @@ def report(pair):
     return list(check_pair(LoadOptions(str(pair / "target"), str(pair / "head"), "cpu", "float32")))
 
 
-def test_a_good_pair_is_described(pair):
-    found = report(pair)
-    assert all(finding.ok for finding in found)
-    text = "\n".join(f"{finding.topic}: {finding.text}" for finding in found)
+def test_good_pair_is_described(pair):
+    findings = report(pair)
+    assert all(finding.ok for finding in findings)
+    text = "\n".join(f"{finding.topic}: {finding.text}" for finding in findings)
     assert "target: llama, hidden size 64, 4 query and 2 key/value heads, vocabulary 260" in text
     assert "head: Jakiro, summed fusion, 2 experts of inner width" in text and "from head.safetensors" in text
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
 
 
-def test_a_cache_that_takes_nothing_is_not_called_good(own_cache, tmp_path, capsys):
+def test_unwritable_cache_is_a_problem(own_cache, tmp_path, capsys):
     (tmp_path / "cache").write_text("")
     code, out, _ = run(capsys, "doctor")
     assert code == 1
@@ -73,22 +73,22 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_the_cause_of_a_broken_pair_is_named_without_reading_the_target(name, pair, monkeypatch):
+def test_cause_of_a_broken_pair_is_named_without_reading_the_target(name, pair, monkeypatch):
     monkeypatch.setattr(weights, "load_model", lambda *a, **k: pytest.fail("the target's weights were read"))
-    break_it, what, words = BROKEN[name]
+    break_it, topic, words = BROKEN[name]
     break_it(pair)
     last = report(pair)[-1]
-    assert not last.ok and last.topic == what and words in last.text
+    assert not last.ok and last.topic == topic and words in last.text
     assert "\n" not in last.text
 
 
-def test_a_target_too_large_is_named_with_both_numbers(pair, monkeypatch):
+def test_too_large_target_is_named_with_both_numbers(pair, monkeypatch):
     monkeypatch.setattr(placement, "free_memory", lambda device: 400_000)
     last = report(pair)[-1]
     assert last.topic == "memory" and "needs about" in last.text and "cpu has 0.4 MB free" in last.text
 
 
-def test_a_plan_says_what_fits_how_fast_and_where_only_fewer_bits_do(capsys):
+def test_plan_estimates_memory_speed_and_dtypes_with_fewer_bits(capsys):
     code, out, _ = run(capsys, "doctor", "--plan", "vicuna-7b-v1.3", "--card", "T4")
     assert code == 1 and "not measured" in out
     assert "estimate: does not fit in float16, 17.8 GB of 16.0 GB; with --dtype 8bit it needs 12.0 GB" in out
@@ -96,12 +96,12 @@ def test_a_plan_says_what_fits_how_fast_and_where_only_fewer_bits_do(capsys):
     assert code == 0 and "estimate: fits, 24.2 GB of 80.0 GB; bfloat16, numerics exact; a plain step 7.6 ms" in out
     assert "faster from τ = 1." in out and "are assumed" in out
     huge = plan.Shape(16_384, 53_248, 126, 128, 8, 128, 128_256)
-    found = plan.estimate(huge, plan.CARDS["h100"])
-    assert found.bits is None
+    estimate = plan.estimate(huge, plan.CARDS["h100"])
+    assert estimate.bits is None
     assert run(capsys, "doctor", "--plan", "vicuna-7b-v1.3", "--card", "voodoo")[0] == 2
 
 
-def test_the_docs_show_the_estimates_that_the_formulas_give():
+def test_docs_show_the_estimates_of_the_formulas():
     text = (Path(__file__).parents[2] / "docs" / "hosting.md").read_text(encoding="utf-8")
     columns, _, *rows = (
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -110,13 +110,13 @@ def test_the_docs_show_the_estimates_that_the_formulas_give():
     assert columns[1:] == [card.name for card in plan.CARDS.values()] and len(rows) == 4
     for target, *cells in rows:
         for cell, card in zip(cells, plan.CARDS.values(), strict=True):
-            found = plan.estimate(plan.SHAPES[target], card)
-            said = f"{found.plain_ms:.1f} and {found.drafted_ms:.1f}, from τ {found.break_even:.1f}, {found.numerics}"
-            assert cell == (said if found.bits == 16 else f"only in {found.bits} bits")
+            row = plan.estimate(plan.SHAPES[target], card)
+            expected = f"{row.plain_ms:.1f} and {row.drafted_ms:.1f}, from τ {row.break_even:.1f}, {row.numerics}"
+            assert cell == (expected if row.bits == 16 else f"only in {row.bits} bits")
 
 
-def test_verify_reads_whole_what_a_start_reads_once(pair, capsys, monkeypatch):
-    """Cached files of the default, folders that were loaded, and shipped heads: each is named, damaged or not."""
+def test_verify_detects_changes_in_all_known_files(pair, capsys, monkeypatch):
+    """It lists cached files of the default, folders that were loaded, and shipped heads, whether damaged or not."""
     wheel, default = embedded.wheel_path(), embedded.embedded_folder()
     monkeypatch.setattr(embedded, "find_gguf", lambda temporary: temporary)
     monkeypatch.setattr(embedded, "_convert", lambda gguf, folder: shutil.copytree(pair / "target", folder))

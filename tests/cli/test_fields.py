@@ -25,46 +25,46 @@ class Outer:
     silent: int = 7
 
 
-EACH = "a b --many x --many y --listed 1,0.25 --layers 2-4 --called z --no-on --size 5 --own 2"
+ALL_OPTIONS = "a b --many x --many y --listed 1,0.25 --layers 2-4 --called z --no-on --size 5 --extra 2"
 
 
 def answer(*arguments: str, without: tuple[str, ...] = ()):
-    app, found = typer.Typer(), []
+    app, results = typer.Typer(), []
 
     @app.command()
     @options_from(Outer, Inner, without=without)
-    def command(own: int = 1, **given) -> None:
-        found.append((own, build_config(Outer, given, inner=build_config(Inner, given))))
+    def command(extra: int = 1, **values) -> None:
+        results.append((extra, build_config(Outer, values, inner=build_config(Inner, values))))
 
     result = CliRunner().invoke(app, arguments)
-    return result, *found
+    return result, *results
 
 
 @pytest.mark.parametrize(
-    ("arguments", "own", "expected"),
+    ("arguments", "extra", "expected"),
     [
         (("a",), 1, Outer(("a",), Inner())),
         (
-            EACH.split(),
+            ALL_OPTIONS.split(),
             2,
             Outer(("a", "b"), Inner(5), ("x", "y"), (1.0, 0.25), (2, 3, 4), "z", False),
         ),
     ],
 )
-def test_a_config_is_filled_from_options_of_its_fields(arguments, own, expected):
-    _, found = answer(*arguments)
-    assert found == (own, expected)
+def test_config_is_filled_from_options_of_its_fields(arguments, extra, expected):
+    _, result = answer(*arguments)
+    assert result == (extra, expected)
 
 
-def test_a_field_that_is_left_out_has_no_option_and_keeps_its_default():
+def test_omitted_field_has_no_option_and_keeps_its_default():
     assert answer("a", "--called", "z", without=("name",))[0].exit_code == 2
     assert answer("a", without=("name",))[1] == (1, Outer(("a",), Inner()))
 
 
-def test_fields_without_a_sentence_have_no_option_and_help_shows_the_others():
+def test_fields_without_help_have_no_option_and_help_shows_the_others():
     assert answer("a", "--silent", "8")[0].exit_code == 2
-    shown = answer("--help")[0].output
-    assert "Where." in shown and "[default: 0,0.5]" in shown and "How large." in shown
+    help_text = answer("--help")[0].output
+    assert "Where." in help_text and "[default: 0,0.5]" in help_text and "How large." in help_text
     assert str(answer("a", "--listed", "0,warm")[0].exception) == (
-        "--listed takes a comma list of numbers; “warm” is none."
+        "--listed takes a comma list of numbers; got 'warm' in it."
     )

@@ -1,4 +1,4 @@
-"""The command line: text to stdout, numbers to stderr, one sentence for what goes wrong."""
+"""The command line: text on stdout, numbers on stderr, and errors in one sentence."""
 
 import io
 import logging
@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import httpx
@@ -41,7 +42,7 @@ def generator(monkeypatch):
 
 
 def run(capsys, *arguments):
-    """Exit code, stdout and stderr of one command."""
+    """Run a command and return its exit code, stdout and stderr."""
     with pytest.raises(SystemExit) as exit_info:
         cli.main(list(arguments))
     captured = capsys.readouterr()
@@ -53,6 +54,19 @@ def test_generate_writes_the_text_to_stdout_and_the_numbers_to_stderr(generator,
     assert (code, out) == (0, "xxxxx\n")
     assert "5 tokens · 250.0 tokens/s · τ 2.00 over 2 steps · step 2.0 + 5.0 + 1.0 ms" in err
     assert "ended: eos" in err and "A notice." in err
+
+
+@pytest.mark.parametrize("recommended", [{}, {"top_k": 7}])
+def test_makers_takes_the_recommended_settings_or_says_that_there_are_none(generator, capsys, recommended):
+    generator.target = SimpleNamespace(makers_settings=recommended)
+    for command in ("generate", "race"):
+        code, _, err = run(capsys, command, "hi", "--makers")
+        assert code == 0
+        notice = "The model has no recommended sampling settings, so --makers has no effect.\n"
+        assert (notice in err) != bool(recommended)
+    assert [call[1].top_k for call in generator.calls] == [recommended.get("top_k", 0)] * 3
+    code, _, err = run(capsys, "generate", "hi")
+    assert code == 0 and "--makers" not in err
 
 
 def test_generate_passes_every_setting_on(generator, capsys, tmp_path):
@@ -71,36 +85,36 @@ def test_generate_passes_every_setting_on(generator, capsys, tmp_path):
     assert (tree.nodes, tree.depth, tree.width, tree.policy) == (10, 3, 4, "fixed")
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object"}', encoding="utf-8")
-    for number, (given, grammar) in enumerate([
+    for number, (arguments, grammar) in enumerate([
         (["--json-schema", str(schema)], Grammar("json_schema", '{"type": "object"}')),
         (["--json-schema", '{"type": "null"}'], Grammar("json_schema", '{"type": "null"}')),
         (["--json"], Grammar("json")),
         (["--regex", "[a-z]+"], Grammar("regex", "[a-z]+")),
         (["--lark", 'start: "a"'], Grammar("lark", 'start: "a"')),
     ], start=1):  # fmt: skip
-        assert run(capsys, "generate", "--prompt", "hi", *given)[0] == 0
+        assert run(capsys, "generate", "--prompt", "hi", *arguments)[0] == 0
         assert generator.calls[number][1].grammar == grammar
         assert generator.calls[number][3] is None and not generator.calls[number][1].record_alternatives
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("options", "message"),
     [
         (["--json", "--regex", "a"], "An answer has one grammar; got json and regex."),
         (["--regex", "a("], "The grammar is invalid"),
-        (["--logit-bias", "x=1"], "Logit bias takes ID=BIAS, such as 42=-5; you gave 'x=1'."),
+        (["--logit-bias", "x=1"], "Logit bias takes ID=BIAS, such as 42=-5; got 'x=1'."),
     ],
 )
-def test_a_form_that_cannot_be_is_refused_before_a_model_is_loaded(generator, capsys, given, says):
-    code, _, err = run(capsys, "generate", "--prompt", "hi", *given)
-    assert code == 2 and says in " ".join(err.split()) and not generator.calls
+def test_invalid_grammar_or_bias_is_refused_before_a_model_is_loaded(generator, capsys, options, message):
+    code, _, err = run(capsys, "generate", "--prompt", "hi", *options)
+    assert code == 2 and message in " ".join(err.split()) and not generator.calls
 
 
 def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
     code, out, _ = run(capsys, "race", "--prompt", "hi")
     assert code == 0
     assert "Plain decoding" in out and "Jakiro" in out
-    assert out.startswith("xxxxx\n"), "the answer, and the table under it"
+    assert out.startswith("xxxxx\n"), "the answer must be above the table"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +125,7 @@ def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
         ("eagle3", "eagle3 needs a published EAGLE-3 head made for the target, given with --head."),
     ],
 )
-def test_without_a_head_both_commands_answer_plainly_and_say_so(generator, capsys, monkeypatch, name, sentence):
+def test_commands_without_a_head_use_plain_decoding_with_a_message(generator, capsys, monkeypatch, name, sentence):
     monkeypatch.setitem(generator.status, "head", None)
     for options in (
         ["generate", "--method", name],
@@ -124,18 +138,18 @@ def test_without_a_head_both_commands_answer_plainly_and_say_so(generator, capsy
         assert sentence in err
 
 
-def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
+def test_every_method_is_listed_with_its_aliases(capsys):
     code, out, _ = run(capsys, "methods")
     assert code == 0
     words = out.split()
     for method in METHODS.values():
         assert {method.name, *method.aliases} <= set(words) and (method.paper is None or method.paper in words)
     assert all(name in out for name in (PLAIN_FAST, *PEERS))
-    assert "--draft-model" in words  # what small_model needs is no head
-    assert words.count("published") == 2 and words.count("--head") == 2, "of EAGLE-3 and DFlash none is shipped"
+    assert "--draft-model" in words  # required by small_model
+    assert words.count("published") == 2 and words.count("--head") == 2, "no EAGLE-3 or DFlash head is shipped"
 
 
-def test_the_hub_s_retries_are_not_told_before_our_own_sentence(capsys):
+def test_retries_of_the_hub_are_not_printed(capsys):
     run(capsys, "methods")
     logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
     assert "Retrying" not in capsys.readouterr().err
@@ -154,7 +168,7 @@ def test_methods_from_a_module_of_this_folder_are_listed_and_run(generator, caps
     sys.modules.pop("echo")
 
 
-def test_bench_says_which_share_of_the_texts_is_plain_decoding_s(generator, capsys, tmp_path):
+def test_bench_prints_the_share_of_texts_that_equal_plain_decoding(generator, capsys, tmp_path):
     options = ["bench", "--methods", "autoregressive,jakiro", "--limit", "2", "--nodes", "24", "--temperatures", "0"]
     code, out, _ = run(capsys, *options, "--out", str(tmp_path))
     assert code == 0 and out.count("100.0 %") == 2 and (tmp_path / "bench.json").is_file()
@@ -181,7 +195,7 @@ def test_bench_says_which_share_of_the_texts_is_plain_decoding_s(generator, caps
         (["generate", "--prompt", "x", "--trace", "/no/such/folder/t.json"], "There is no folder /no/such/folder"),
     ],
 )
-def test_bad_input_is_one_sentence_before_any_model_is_loaded(arguments, sentence, capsys, monkeypatch):
+def test_invalid_input_is_one_sentence_before_a_model_is_loaded(arguments, sentence, capsys, monkeypatch):
     monkeypatch.setattr(loading, "load", lambda *arguments: pytest.fail("a model was loaded"))
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
@@ -197,24 +211,27 @@ def test_bad_input_is_one_sentence_before_any_model_is_loaded(arguments, sentenc
             "This is a fault of Jakiro, not of your input (KeyError: 'x'). Please report it in the issues",
         ),
         (ModuleNotFoundError("No module", name="bits"), 2, "This needs the package bits, which is not installed; run "),
+        (
+            ModuleNotFoundError("No module", name="uvicorn"),
+            2,
+            "This needs the package uvicorn, which is not installed; run “pip install '.[api]'” in the checkout.",
+        ),
         (MemoryError(), 2, "Memory ran out; choose a smaller model"),
         (ValueError("Too long."), 2, "Too long."),
         (FileNotFoundError(2, "No such file or directory", "x.json"), 2, "x.json: No such file or directory."),
     ],
 )
 @pytest.mark.parametrize("debug", [(), ("--debug",)])
-def test_whatever_goes_wrong_is_one_sentence_and_debug_shows_the_traceback(
-    error, code, words, debug, capsys, monkeypatch
-):
+def test_every_error_is_one_sentence_and_debug_shows_the_traceback(error, code, words, debug, capsys, monkeypatch):
     monkeypatch.setattr(loading, "load", Mock(side_effect=error))
     for arguments in (("generate", "--prompt", "x", *debug), (*debug, "generate", "--prompt", "x")):
-        found, out, err = run(capsys, *arguments)
+        exit_code, out, err = run(capsys, *arguments)
         *before, sentence = err.strip().splitlines()
-        assert (found, out) == (code, "") and sentence.startswith(words)
+        assert (exit_code, out) == (code, "") and sentence.startswith(words)
         assert ("Traceback (most recent call last):" in before) == bool(debug) == bool(before)
 
 
-def test_a_terminal_that_lacks_a_character_shows_the_rest_of_the_answer(generator, monkeypatch, capsys):
+def test_characters_that_the_terminal_lacks_are_replaced(generator, monkeypatch, capsys):
     monkeypatch.setattr(generator, "run", lambda *arguments: trace("jakiro", 9, []))
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
@@ -224,7 +241,7 @@ def test_a_terminal_that_lacks_a_character_shows_the_rest_of_the_answer(generato
     assert not ended.value.code and written.getvalue().strip() == b"a ? ? b"
 
 
-def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_path):
+def test_stopping_keeps_the_decoded_text(generator, capsys, monkeypatch, tmp_path):
     next_step = FakeStream.__next__
 
     def interrupted(stream):
@@ -240,7 +257,7 @@ def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_pat
 
 @pytest.fixture
 def served(monkeypatch):
-    """What `serve` runs: pairs of an application and its listening sockets."""
+    """Return the list of runs of `serve`: pairs of an application and its address."""
     runs = []
     monkeypatch.setattr(
         uvicorn.Server, "run", lambda server, sockets: runs.append((server.config.app, sockets[0].getsockname()))
@@ -269,7 +286,7 @@ def test_serve_answers_at_v1_with_the_loaded_pair(monkeypatch, capsys, served):
     assert ask(app, authorization="Bearer sesame").json()["usage"]["completion_tokens"] == 3
 
 
-def test_serve_without_a_head_answers_plainly_and_says_so(monkeypatch, capsys, served):
+def test_serve_without_a_head_uses_plain_decoding_with_a_message(monkeypatch, capsys, served):
     monkeypatch.setattr(loading, "load", lambda options: tiny_generator(None))
     code, _, err = run(capsys, "serve", "--port", str(any_port()))
     assert code == 0 and "No draft head is loaded; requests are answered with autoregressive." in err
@@ -277,12 +294,12 @@ def test_serve_without_a_head_answers_plainly_and_says_so(monkeypatch, capsys, s
 
 
 @pytest.mark.parametrize("port", ["80000", "0", "-1", "99999999999999999999"])
-def test_a_port_out_of_range_is_refused_by_serve(port, capsys):
+def test_serve_refuses_ports_out_of_range(port, capsys):
     code, _, err = run(capsys, "serve", "--port", port)
     assert code == 2 and "Invalid value for '--port'" in " ".join(err.split())
 
 
-def test_the_page_refuses_ports_out_of_range():
+def test_page_refuses_ports_out_of_range():
     page = runpy.run_path(str(ROOT / "app.py"))
     result = CliRunner().invoke(page["command"], ["--port", "99999"])
     assert result.exit_code == 2 and "Invalid value for '--port'" in " ".join(result.output.split())
@@ -294,15 +311,15 @@ def test_the_page_refuses_ports_out_of_range():
     assert ended.stderr == "GRADIO_SERVER_PORT must be a port from 1 to 65535; got '99999'.\n"
 
 
-def test_a_port_that_is_taken_is_one_sentence_before_a_model_is_loaded(capsys, monkeypatch):
+def test_port_in_use_is_one_sentence_before_a_model_is_loaded(capsys, monkeypatch):
     monkeypatch.setattr(loading, "load", lambda *arguments: pytest.fail("a model was loaded"))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         code, _, err = run(capsys, "serve", "--port", str(port))
     assert code == 2 and f"Cannot listen on 127.0.0.1, port {port}: " in err and err.count("\n") == 1
 
 
-def test_the_prompt_is_an_argument_or_an_option_but_not_both(generator, capsys):
+def test_prompt_is_an_argument_or_an_option_but_not_both(generator, capsys):
     for arguments in (["Why?"], ["--prompt", "Why?"]):
         assert run(capsys, "generate", *arguments)[0] == 0
     assert [call[0] for call in generator.calls] == ["Why?", "Why?"]
@@ -312,12 +329,12 @@ def test_the_prompt_is_an_argument_or_an_option_but_not_both(generator, capsys):
     assert code == 2 and "There is no prompt" in err
 
 
-def test_the_version_is_printed(capsys):
+def test_version_is_printed(capsys):
     assert run(capsys, "--version")[:2] == (0, f"jakiro {jakiro.__version__}\n")
 
 
 @pytest.mark.parametrize("name", typer.main.get_command(cli.app).commands)
-def test_help_in_80_columns_shows_every_option_whole(name, capsys, monkeypatch):
+def test_help_in_80_columns_shows_every_option_completely(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run(capsys, name, "--help")
     command = cli.import_command(name) if name in cli.LAZY_COMMANDS else typer.main.get_command(cli.app).commands[name]
@@ -342,6 +359,6 @@ def test_options_of_doctor_without_effect_are_refused(arguments, sentence, capsy
     assert (code, out) == (2, "") and sentence in err
 
 
-def test_a_range_that_runs_backwards_is_refused(capsys):
+def test_reversed_range_is_refused(capsys):
     code, _, err = run(capsys, "bench", "--seeds", "5,9-0")
     assert code == 2 and "--seeds" in err and "9-0" in err

@@ -1,4 +1,4 @@
-"""A race: lanes share one device, and the one that has used the least time steps next."""
+"""A race: lanes share one device, and the lane with the least time so far makes the next step."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ SAMPLING = SamplingParams(0.9, seed=5, max_new_tokens=40)
 
 
 class Lane:
-    """A stream whose steps take a known time."""
+    """A stream with steps of a known duration."""
 
     def __init__(self, step_ms, count):
         self.step_ms, self.left = step_ms, count
@@ -27,7 +27,7 @@ class Lane:
         return self.step_ms
 
 
-def test_a_lane_three_times_slower_takes_a_third_of_the_steps_and_then_finishes_alone():
+def test_lane_three_times_slower_makes_a_third_of_the_steps():
     order = [name for name, _ in Race({"slow": Lane(3, 4), "fast": Lane(1, 6)})]
     assert order == ["slow", "fast", "fast", "fast", "slow", "fast", "fast", "fast", "slow", "slow"]
 

@@ -71,7 +71,7 @@ def with_seed(sampling, seed, max_new_tokens=256):
     return replace(sampling, seed=seed, max_new_tokens=max_new_tokens)
 
 
-# A target whose logits depend only on the last word, and a tree of likely and unlikely words
+# Logits of a target that depend only on the last word; the tree below has likely and unlikely words
 TABLE = torch.randn((NUM_WORDS, NUM_WORDS), generator=torch.Generator().manual_seed(4)).mul(0.8).to(DEVICE)
 START = 3
 
@@ -139,7 +139,7 @@ def test_bonus_after_a_leaf_follows_the_warped_distribution(sampling):
 
 @pytest.fixture(scope="module")
 def words():
-    """Return a stock ten-word model, and a generator whose target is a copy of it."""
+    """Return a stock ten-word model, and a generator with a copy of it as target."""
     model = tiny_model(seed=2, vocab_size=NUM_WORDS, hidden_size=16, layers=1)
     target = TargetModel(tiny_model(seed=2, vocab_size=NUM_WORDS, hidden_size=16, layers=1), word_tokenizer())
     return model, JakiroGenerator(Resources(target, tiny_head(target)))

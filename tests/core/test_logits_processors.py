@@ -1,4 +1,4 @@
-"""Logits processors: the logits of each node are those of transformers' processors on the prefix of this node."""
+"""Logits processors: each node has the logits that transformers' processors compute for the prefix of this node."""
 
 from collections import Counter
 

@@ -120,7 +120,7 @@ def test_warping_keeps_the_tokens_of_transformers_and_all_ties_with_the_last_one
 
 
 def test_token_is_dropped_if_the_probability_before_it_equals_top_p():
-    """As in transformers: the probability before a kept token is less than top-p."""
+    """The probability before a kept token is less than top-p, as in transformers."""
     logits = torch.tensor([[2.0, 1.0, 0.0, -3.0]], device=DEVICE)
     probs = (logits.double() - logits.double().logsumexp(-1, keepdim=True)).exp()
     before = probs.cumsum(-1) - probs
@@ -207,7 +207,7 @@ def test_lowest_id_wins_and_margin_is_the_lead_at_all_positions(vocab_size):
 def test_ties_of_top_k_beyond_the_prefix_are_all_kept_with_top_p():
     logits = on_device([10.0] * 29 + [5.0] * 1971 + [0.0] * 500)[None]
     sampling = SamplingParams(1.0, top_p=0.9, top_k=30)
-    # In the prefix the first 29 tokens alone exceed nine tenths of the probability
+    # The first 29 tokens of the prefix exceed nine tenths of the probability
     assert bool(warp(logits, sampling, 64).needs_full_sort)
     assert int(warp(logits, sampling, logits.shape[-1]).logits.isfinite().sum()) == 2000
     # A prefix with all ties settles top-k

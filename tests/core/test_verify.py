@@ -41,7 +41,7 @@ PARENTS = [-1, 0, 0, 0, 1, 1, 2, 5]
 
 
 def logits_choosing(choices):
-    """Return logits whose greedy choice after node i is choices[i], with margin 2."""
+    """Return logits with choices[i] as the greedy choice after node i, with margin 2."""
     logits = torch.zeros((len(choices), VOCAB_SIZE), device=DEVICE)
     logits[range(len(choices)), choices] = 2.0
     return logits

@@ -1,4 +1,4 @@
-"""Logprobs and alternatives equal those of a stock model, and are computed only if requested."""
+"""Logprobs and alternatives equal the values of a stock model, and are computed only if requested."""
 
 import pytest
 import torch
@@ -74,8 +74,8 @@ def test_tokens_that_a_grammar_forbids_are_no_alternatives():
 
 def test_alternatives_of_tokens_after_a_stop_string_are_omitted():
     generator = tiny_generator()
-    whole = generator.run(QUESTION, SamplingParams(1, seed=5, max_new_tokens=24))
-    stop = next(text for text in map(chr, range(33, 127)) if text in whole.text[3:])
+    full = generator.run(QUESTION, SamplingParams(1, seed=5, max_new_tokens=24))
+    stop = next(text for text in map(chr, range(33, 127)) if text in full.text[3:])
     sampling = SamplingParams(1, seed=5, max_new_tokens=24, stop=(stop,), record_alternatives=True)
     cut = generator.run(QUESTION, sampling)
     assert cut.end_reason == "stop" and [place.tokens[0].token_id for place in places(cut)] == cut.token_ids

@@ -50,7 +50,7 @@ def fresh_rows(generator, token_ids) -> torch.Tensor:
 
 
 def assert_same_with_and_without(generator, prefixes, messages, sampling, method, steps=None) -> Trace:
-    """Check that the ids are those without reuse, and that the cache afterwards equals a fresh prefill bit by bit."""
+    """Check the ids against an answer without reuse, and the cache against a fresh prefill, bit by bit."""
     expected = generator.run(messages, sampling, method, TREE)
     stream = generator.stream(messages, sampling, method, TREE, prefixes=prefixes)
     while not stream.finished and (steps is None or len(stream.trace.steps) < steps):
@@ -71,10 +71,10 @@ def test_rows_do_not_depend_on_how_a_prompt_is_split_into_passes(generator, chun
     if not target.max_reusable_tokens:
         pytest.skip("only compiled code guarantees this")
     ids = torch.tensor(prompt_ids("Which way does the wind blow?"), device=DEVICE)
-    whole, parts = target.new_cache(len(ids)), target.new_cache(len(ids))
-    features, logits = target.prefill(ids, whole)
+    single_pass, parts = target.new_cache(len(ids)), target.new_cache(len(ids))
+    features, logits = target.prefill(ids, single_pass)
     results = [target.prefill(part, parts) for part in ids.split(chunk)]
-    assert torch.equal(whole.store.rows, parts.store.rows)
+    assert torch.equal(single_pass.store.rows, parts.store.rows)
     assert torch.equal(features, torch.cat([part for part, _ in results]))
     assert torch.equal(logits, results[-1][1])
 
@@ -82,10 +82,10 @@ def test_rows_do_not_depend_on_how_a_prompt_is_split_into_passes(generator, chun
 @pytest.mark.parametrize("method", [PLAIN.name, DEFAULT.name])
 def test_beginning_of_a_text_longer_than_the_store_is_reused(monkeypatch, generator, method):
     monkeypatch.setattr(passes, "PREFILL_CHUNK", 8)
-    question, whole, reused = "a" * 25, PrefixStore(), []
-    read = generator.run(question, SAMPLINGS[1], method, TREE, prefixes=whole.of())
+    question, full_store, reused = "a" * 25, PrefixStore(), []
+    read = generator.run(question, SAMPLINGS[1], method, TREE, prefixes=full_store.of())
     num_rows = read.header.num_prompt_tokens + len(read.token_ids) - 1
-    store = PrefixStore(max_bytes=whole.num_bytes * 24 // num_rows)
+    store = PrefixStore(max_bytes=full_store.num_bytes * 24 // num_rows)
     for more in ("", "b", "bcdefghijklmnop", "bcdefghijklmnopqrstuvwxyz", "b"):
         expected = generator.run(question + more, SAMPLINGS[1], method, TREE)
         trace = generator.run(question + more, SAMPLINGS[1], method, TREE, prefixes=store.of())
@@ -185,7 +185,7 @@ def test_prefixes_are_visible_to_their_owner_only(generator):
 
 
 def add(prefixes, token_ids, head_rows=()) -> bool:
-    """Add a text whose rows hold its tokens; return whether they were copied."""
+    """Add a text with its tokens as rows; return whether the rows were copied."""
     copies, tokens = [], torch.tensor(token_ids, dtype=torch.float32)
 
     def copy_rows():

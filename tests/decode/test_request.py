@@ -22,19 +22,19 @@ def test_continuing_an_answer_gives_the_same_answer(both_passes, method, tempera
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, **rules)
     for generator in both_passes[head_for(method)]:
         prefixes = PrefixStore().of()
-        whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
+        complete = generator.run(QUESTION, sampling, method, prefixes=prefixes)
         # Split after the first token, between two steps, inside a step, and before the last token
         for length in (1, 5, 6, LENGTH - 1):
             fork = generator.run(
-                QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=whole.token_ids[:length]
+                QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=complete.token_ids[:length]
             )
-            assert fork.token_ids == whole.token_ids and fork.text == whole.text
-            assert fork.end_reason == whole.end_reason == "length"
-            assert fork.header.num_prompt_tokens == whole.header.num_prompt_tokens
+            assert fork.token_ids == complete.token_ids and fork.text == complete.text
+            assert fork.end_reason == complete.end_reason == "length"
+            assert fork.header.num_prompt_tokens == complete.header.num_prompt_tokens
             assert bool(fork.steps) == (length < LENGTH - 1)
             if generator.max_reusable_tokens:
                 # Only the last token is read again
-                assert fork.header.num_reused_tokens == whole.header.num_prompt_tokens + length - 1
+                assert fork.header.num_reused_tokens == complete.header.num_prompt_tokens + length - 1
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
@@ -43,13 +43,18 @@ def test_continuing_after_another_token_equals_the_reference(both_passes, method
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, record_alternatives=True)
     for generator in both_passes[head_for(method)]:
         prefixes = PrefixStore().of()
-        whole = generator.run(QUESTION, sampling, method, prefixes=prefixes)
-        places = [whole.header.first_alternatives[0], *(place for step in whole.steps for place in step.alternatives)]
+        complete = generator.run(QUESTION, sampling, method, prefixes=prefixes)
+        places = [
+            complete.header.first_alternatives[0],
+            *(place for step in complete.steps for place in step.alternatives),
+        ]
         for position in (0, LENGTH - 6):
             alternative = next(
-                token.token_id for token in places[position].tokens[1:] if token.token_id != whole.token_ids[position]
+                token.token_id
+                for token in places[position].tokens[1:]
+                if token.token_id != complete.token_ids[position]
             )
-            prefix_ids = [*whole.token_ids[:position], alternative]
+            prefix_ids = [*complete.token_ids[:position], alternative]
             fork = generator.run(QUESTION, sampling, method, prefixes=prefixes, answer_prefix_ids=prefix_ids)
             rest = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH - len(prefix_ids))
             stops = generator.target.stop_ids
@@ -62,11 +67,11 @@ def test_continuing_after_another_token_equals_the_reference(both_passes, method
 @pytest.mark.parametrize("method", ["autoregressive", "jakiro"])
 def test_answer_continues_inside_a_character_and_inside_a_stop_string(generator, method):
     sampling = SamplingParams(grammar=Grammar("choice", ("naïve 世界 🧪!",)), stop=("界 🧪",))
-    whole = generator.run(QUESTION, sampling, method)
-    assert whole.text == "naïve 世" and whole.end_reason == "stop" and len(whole.token_ids) > 14
-    for length in range(1, len(whole.token_ids)):
-        fork = generator.run(QUESTION, sampling, method, answer_prefix_ids=whole.token_ids[:length])
-        assert (fork.token_ids, fork.text, fork.end_reason) == (whole.token_ids, whole.text, "stop")
+    complete = generator.run(QUESTION, sampling, method)
+    assert complete.text == "naïve 世" and complete.end_reason == "stop" and len(complete.token_ids) > 14
+    for length in range(1, len(complete.token_ids)):
+        fork = generator.run(QUESTION, sampling, method, answer_prefix_ids=complete.token_ids[:length])
+        assert (fork.token_ids, fork.text, fork.end_reason) == (complete.token_ids, complete.text, "stop")
 
 
 @pytest.mark.parametrize(
@@ -88,9 +93,9 @@ def test_answer_continues_inside_a_character_and_inside_a_stop_string(generator,
             [ord("g") - 33, ord("x") - 33],
             r"^answer_prefix_ids leave the grammar at token 2, “x”; choose another one\.$",
         ),
-        ({}, [5, -1], r"^answer_prefix_ids must be a list of whole numbers, 0 or more; you gave \[5, -1\]\.$"),
-        ({}, "yes", r"^answer_prefix_ids must be a list of whole numbers, 0 or more; you gave 'yes'\.$"),
-        ({}, [5, 9999], r"token 9,999 of the tokenizer; this model knows 260 tokens"),
+        ({}, [5, -1], r"^answer_prefix_ids must be a list of whole numbers, 0 or more; got \[5, -1\]\.$"),
+        ({}, "yes", r"^answer_prefix_ids must be a list of whole numbers, 0 or more; got 'yes'\.$"),
+        ({}, [5, 9999], r"token 9,999 of the tokenizer; this model has 260 tokens"),
     ],
 )
 def test_prefix_that_cannot_be_continued_is_refused(generator, settings, prefix_ids, sentence):
@@ -99,5 +104,5 @@ def test_prefix_that_cannot_be_continued_is_refused(generator, settings, prefix_
 
 
 def test_forced_positions_after_the_prefix_are_refused(generator):
-    with pytest.raises(ValueError, match=r"^Forced places must be below 2, the length of the answer's beginning; you "):
+    with pytest.raises(ValueError, match=r"^Forced places must be below 2, the length of the answer's beginning; got "):
         generator.stream(QUESTION, answer_prefix_ids=[5, 6], forced=[2])

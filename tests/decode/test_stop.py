@@ -34,14 +34,14 @@ def test_text_ends_before_the_first_stop_string_and_its_beginning_is_held_back(s
 def test_every_method_ends_at_the_same_token_with_the_same_text(temperature):
     generator = scripted_generator()
     sampling = SamplingParams(temperature, seed=3, max_new_tokens=60)
-    whole = generator.run("Why?", sampling, PLAIN.name)
-    text = whole.text
+    complete = generator.run("Why?", sampling, PLAIN.name)
+    text = complete.text
     for start in (0, len(text) // 3, len(text) - 3):
         stop = text[start : start + 3]
         ending = SamplingParams(temperature, seed=3, max_new_tokens=60, stop=(stop,))
         plain = generator.run("Why?", ending, PLAIN.name)
         assert plain.text == text[: text.find(stop)] and plain.end_reason == "stop"
-        assert plain.token_ids == whole.token_ids[: len(plain.token_ids)]
+        assert plain.token_ids == complete.token_ids[: len(plain.token_ids)]
         drafted = generator.run("Why?", ending, DEFAULT.name, TREE)
         assert (drafted.text, drafted.token_ids, drafted.end_reason) == (plain.text, plain.token_ids, "stop")
         assert Trace.from_json(drafted.to_json()) == drafted

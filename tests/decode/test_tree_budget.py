@@ -13,7 +13,7 @@ SMALL = TreeSize(2, 6)
 
 
 def drive(budget: TreeBudget, steps: int, right: int, context: int = 0) -> list[TreeSize]:
-    """Run steps whose first `right` levels are accepted and whose passes take the profiled time; return the sizes."""
+    """Run steps in which the first `right` levels are accepted and passes take the profiled time; return the sizes."""
     chosen = []
     for _ in range(steps):
         plan = budget.next_tree(context)
@@ -46,7 +46,7 @@ def test_drafting_stops_if_drafts_are_slower_than_profiled_and_resumes_later():
     for _ in range(200):
         plan = budget.next_tree()
         chosen.append(plan.levels)
-        # Another process slows only drafts, whose many short sections wait for each other
+        # Another process slows only drafts: they have many short sections that wait for each other
         budget.update(plan, min(plan.levels, 1), 8 * CPU.draft(plan.levels), CPU.verify(plan.nodes), 0.5)
     assert chosen[0] and sum(map(bool, chosen[100:])) < 20
     assert drive(budget, 200, right=1)[-20:] == [SMALL] * 20, "drafting must resume without the other process"

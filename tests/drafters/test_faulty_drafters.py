@@ -1,5 +1,7 @@
 """A faulty drafter stops the answer with an error about itself; it never changes the text or ends the process."""
 
+import inspect
+import re
 import sys
 from dataclasses import replace
 
@@ -9,10 +11,13 @@ import torch
 from jakiro.cli.errors import _message_and_code
 from jakiro.config import SamplingParams
 from jakiro.drafters.base import Drafter, Method, Needs, Proposal, Proposer
+from jakiro.drafters.candidates import Chain
 from jakiro.drafters.checking import DEBUG_VARIABLE, DrafterError
-from jakiro.drafters.merged import ChainSession
+from jakiro.drafters.head import HeadSession
+from jakiro.drafters.merged import ChainSession, MergedDrafter
 from jakiro.drafters.registry import METHODS, PLAIN, methods_from
-from tests.support import TREE, tiny_generator, tree_of
+from jakiro.ops import kernels
+from tests.support import REPETITIVE, TREE, tiny_generator, tree_of
 
 SAMPLING = SamplingParams(max_new_tokens=12)
 
@@ -118,6 +123,70 @@ def test_a_session_that_omits_super_observe_is_refused_at_its_second_tree():
         DrafterError, match=r"The drafter DeafSession \(.*, line \d+\) proposed an invalid tree: its root"
     ):
         list(stream)
+
+
+class FaultyChain(FaultySession):
+    """Proposes a chain that `change` makes."""
+
+    def chain(self):
+        return self.change()
+
+    def propose(self, limits):
+        return ChainSession.propose(self, limits)
+
+
+@pytest.mark.parametrize(
+    ("chain", "problem"),
+    [
+        (([5, 10**9], [-1.0, -1.0]), "token 1000000000; the model has tokens 0 to 259"),
+        (([5, 260], [-1.0, -1.0]), "token 260; the model has tokens 0 to 259"),
+        (([-1], [-1.0]), "token -1; the model has tokens 0 to 259"),
+        (([5, 6], [-1.0]), "2 tokens with 1 log probabilities"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("merged", [False, True])
+def test_an_invalid_chain_is_refused_before_it_is_merged(chain, problem, merged, monkeypatch):
+    generator = generator_with(lambda: chain, FaultyChain)
+    if merged:
+        method, jakiro = generator.known_methods.named("faulty"), generator.drafter(METHODS["jakiro"])
+        generator._drafters["faulty"] = MergedDrafter(jakiro, method.load(None))
+        monkeypatch.setattr(Chain, "of", lambda *arguments: pytest.fail("the chain was merged"))
+    with pytest.raises(DrafterError) as caught:
+        generator.run("Why?", SAMPLING, "faulty", TREE)
+    line = FaultyChain.chain.__code__.co_firstlineno
+    assert str(caught.value) == (
+        f"The drafter FaultyChain ({__file__}, line {line}) proposed an invalid chain: {problem}; correct the drafter."
+    )
+
+
+class ForgetfulSession(HeadSession):
+    """Observes the last committed token only, so that its cache lacks the others; its root is right."""
+
+    def observe(self, committed):
+        super().observe(replace(committed, ids=committed.ids[-1:], features=committed.features[-1:]))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_session_whose_cache_lacks_committed_tokens_is_refused(native, monkeypatch):
+    if not native:
+        monkeypatch.setattr(kernels.current(), "tree_growth", lambda *arguments: None, raising=False)
+    generator = tiny_generator()
+    drafter = generator.drafter(METHODS["jakiro"])
+    begin = drafter._begin
+
+    def begin_forgetful(*arguments):
+        session = begin(*arguments)
+        session.__class__ = ForgetfulSession
+        return session
+
+    monkeypatch.setattr(drafter, "_begin", begin_forgetful)
+    with pytest.raises(DrafterError) as caught:
+        list(generator.stream(REPETITIVE, SamplingParams(max_new_tokens=64), "jakiro", TREE))
+    line = inspect.getsourcelines(ForgetfulSession)[1]
+    start = f"The drafter ForgetfulSession ({__file__}, line {line}) has observed "
+    assert re.fullmatch(
+        re.escape(start) + r"(\d+) tokens, but \d+ are committed; correct the drafter\.", str(caught.value)
+    )
 
 
 @pytest.mark.parametrize("value", [None, 3, Proposal(tree=3)])

@@ -5,7 +5,7 @@ import torch
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.base import DraftRequest
 from jakiro.drafters.head import HeadDrafter
 from jakiro.drafters.registry import DEFAULT
 from tests.support import (
@@ -21,7 +21,7 @@ from tests.support import (
     tiny_target,
 )
 
-LIMITS = TreeLimits(TREE)
+LIMITS = DraftRequest(TREE)
 
 NUM_PROMPT = 20
 

@@ -11,7 +11,7 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
 from jakiro.decode.device_profile import DeviceProfile
-from jakiro.drafters.base import NoDraftLimits, Proposal, Resources, TreeLimits
+from jakiro.drafters.base import DraftRequest, Proposal, Resources
 from jakiro.drafters.candidates import Candidates, Chain, best_tree
 from jakiro.drafters.head import HeadDrafter
 from jakiro.drafters.merged import ChainSession, MergedDrafter, MergedSession
@@ -62,7 +62,7 @@ class CertainCopies(ChainSession):
 
 
 ROOT = torch.tensor([3])
-SIZED = TreeLimits(TreeConfig(depth=2, nodes=6), free=NoDraftLimits(nodes=9, least_chance=0.1, drafted=1.2))
+SIZED = DraftRequest(TreeConfig(depth=2, nodes=6), undrafted_nodes=9, min_probability=0.1, drafted_tokens=1.2)
 
 
 def test_copies_replace_a_draft_that_is_not_expected_to_be_longer():
@@ -76,8 +76,8 @@ def test_copies_replace_a_draft_that_is_not_expected_to_be_longer():
     # 0.6 + 0.36 + 0.22 + 0.13 exceeds 1.2, without the tokens below 0.1; 0.5 + 0.25 + 0.13 does not
     assert note_of(0.6, SIZED) == "Copied from an earlier place: 4 candidates."
     assert note_of(0.5, SIZED) == "drafted"
-    assert note_of(0.6, TreeLimits(SIZED.tree)) == "drafted", "trees of a fixed size are drafted"
-    nothing = replace(SIZED, tree=TreeConfig(depth=0, nodes=1), free=replace(SIZED.free, drafted=0.0))
+    assert note_of(0.6, DraftRequest(SIZED.tree)) == "drafted", "trees of a fixed size are drafted"
+    nothing = replace(SIZED, tree=TreeConfig(depth=0, nodes=1), drafted_tokens=0.0)
     assert note_of(0.5, nothing) == "Copied from an earlier place: 3 candidates."
     assert note_of(0.05, nothing) == "Nothing to copy from at this place."
 

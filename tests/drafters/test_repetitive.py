@@ -21,7 +21,7 @@ CASES = [(name, head) for name, method in METHODS.items() if name != PLAIN.name 
 
 
 def circling_generator(head: str, seed: int) -> JakiroGenerator:
-    """Return a generator whose target layers add nothing, so that only the last token determines the next one."""
+    """Return a generator with target layers that add nothing, so that only the last token determines the next one."""
     model = tiny_model(seed)
     with torch.no_grad():
         for layer in model.model.layers:

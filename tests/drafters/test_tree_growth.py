@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafters.base import Committed, TreeLimits
+from jakiro.drafters.base import Committed, DraftRequest
 from jakiro.drafters.candidates import Chain
 from jakiro.drafters.head import HeadDrafter
 from jakiro.heads.layer_head import LayerHead
@@ -34,7 +34,7 @@ def heads(target):
 
 def grown(head, config, sampling=SamplingParams()):  # noqa: B008
     session = HeadDrafter(head).start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
-    return session.propose(TreeLimits(config)).tree
+    return session.propose(DraftRequest(config)).tree
 
 
 def no(head, tree):
@@ -88,7 +88,7 @@ def test_omitting_nodes_that_cannot_win_does_not_change_the_tree(heads, name, mo
         # Growth ends with this call. Reading pending tokens makes it too, but has no rows to remove here
         monkeypatch.setattr(session.cache, "keep", lambda length: rows and rows.append(session.cache.length - rows[0]))
         if everything:
-            monkeypatch.setattr(session, "_explored", lambda limits: None)
+            monkeypatch.setattr(session, "_explored", lambda tree: None)
         return session.propose(limits), rows[1]
 
     saved = set()
@@ -97,7 +97,7 @@ def test_omitting_nodes_that_cannot_win_does_not_change_the_tree(heads, name, mo
     @given(CONFIGS, SAMPLINGS, st.booleans())
     def check(config, sampling, chained):
         chain = Chain.of([5, 7, 9], [-0.5, -0.2, -0.1], 3, DEVICE) if chained else None
-        limits = TreeLimits(config, chain=chain)
+        limits = DraftRequest(config, chain=chain)
         (few, few_rows), (all_, all_rows) = proposal(limits, sampling, False), proposal(limits, sampling, True)
         assert few_rows <= all_rows
         saved.add(few_rows < all_rows)
@@ -154,7 +154,7 @@ def test_compiled_growth_equals_growth_with_torch(packed_heads, name, monkeypatc
     @given(CONFIGS, SAMPLINGS, st.booleans(), st.booleans(), st.booleans())
     def check(config, sampling, chained, contrastive, with_evidence):
         chain = Chain.of([5, 7, 9], [-0.5, -0.2, -0.1], 3, DEVICE) if chained else None
-        limits = TreeLimits(replace(config, contrastive=contrastive), chain=chain)
+        limits = DraftRequest(replace(config, contrastive=contrastive), chain=chain)
         both = (proposals(limits, sampling, with_evidence, compiled) for compiled in (True, False))
         for actual, expected in zip(*both, strict=True):
             assert_same_proposals(actual, expected)
@@ -170,7 +170,7 @@ def test_only_the_last_row_of_a_long_prompt_is_read_with_the_tree(packed_heads, 
 
     head, generator = packed_heads[name], torch.Generator().manual_seed(7)
     ids = torch.randint(0, 250, (MOST_ROWS + 9,), generator=generator)
-    features, limits = torch.randn((len(ids) - 1, HIDDEN_SIZE), generator=generator), TreeLimits(TreeConfig(4, 3, 12))
+    features, limits = torch.randn((len(ids) - 1, HIDDEN_SIZE), generator=generator), DraftRequest(TreeConfig(4, 3, 12))
     results = []
     for tree_growth in (kernels.current().tree_growth, no):
         monkeypatch.setattr(kernels.current(), "tree_growth", tree_growth)
@@ -200,7 +200,7 @@ def outputs_along(head, tokens, experts):
     """Return the head's output at the root and after each drafted token, with every row recomputed in one causal pass.
 
     Args:
-        experts: expert whose feature continues the chain after each token, with decoupled fusion.
+        experts: with decoupled fusion, the expert of the feature that continues the chain after each token.
     """
     ids, features, outputs = IDS[1:], FEATURES, []
     for depth in range(len(tokens) + 1):
@@ -238,7 +238,7 @@ def test_every_node_has_probability_and_evidence_of_its_own_path(heads, name, te
         contrastive = experts[node] == head.num_experts
         branches.add(contrastive)
         assert contrastive == (head.has_contrastive_branch and tree.depths[node] == 4)
-        # The contrastive row of a pass predicts one position further: it is the row of the grandparent
+        # The contrastive row of a pass predicts two positions ahead: it is the row of the grandparent
         rows = above[:-1] if contrastive else above
         output = outputs_along(head, [tokens[i] for i in rows], [experts[i] for i in rows])[-1]
         weights = output.router_weights[0, -1]

@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _has_gpu() -> bool:
-    """Return whether torch finds a GPU; asked in a process of its own, so that this one holds no memory there."""
+    """Return whether torch finds a GPU; tested in a subprocess, so that this process allocates no memory there."""
     return subprocess.run([sys.executable, "-c", "import torch; exit(not torch.cuda.is_available())"]).returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""The items of each call, those first that find most."""
+"""The items of each call, in order of importance."""
 
 import sys
 from dataclasses import dataclass, field
@@ -7,9 +7,9 @@ from pathlib import Path
 from tests.gpu.items import Item
 
 CUDA_TESTS = "tests/backends/test_cuda.py"
-# What runs exactly on a GPU, one process per file
+# Tests with exact results on a GPU, run in one process per file
 SUITE = (
-    "tests/models", "tests/heads", "tests/decode", "tests/drafters", "tests/core", "tests/backends/test_slot.py",
+    "tests/models", "tests/heads", "tests/decode", "tests/drafters", "tests/core", "tests/backends/test_buffers.py",
     "tests/training/test_trainer.py", "tests/test_generator.py",
 )  # fmt: skip
 
@@ -41,7 +41,7 @@ class Sizes:
 
 
 TINY = Sizes(
-    "tiny", "tiny", 200, 200, 200, 2, 8, ("tests/core/test_tree.py",), 6,
+    "tiny", "tiny", 200, 200, 200, 2, 8, ("tests/core/test_verify.py",), 6,
     ("--max-steps", "2", "--batch-tokens", "256", "--validation-rows", "1"), 10.0,
 )  # fmt: skip
 
@@ -94,10 +94,10 @@ def first_call(setup: Setup) -> list[Item]:
             "identity-tiny", "Does CUDA accept every capture, and are drafted texts those of plain decoding?", 60,
             *setup.work("identity", "--shape", "tiny", "--tokens", sizes.tiny_tokens),
         ),
-        item("7b-exact", "What do steps of a 7B pair cost, exact?", 75, *setup.work("costs", *large, "exact")),
+        item("7b-exact", "How long are steps of a 7B pair, exact?", 75, *setup.work("costs", *large, "exact")),
         item("7b-fast", "The same, fast.", 75, *setup.work("costs", *large, "fast")),
         item("cuda-tests", "Do the tests for a GPU pass?", 90, *setup.tests(CUDA_TESTS, "--maxfail", "12")),
-        item("ceilings", "What do copies, products and kernels reach here?", 30, *setup.work("ceilings")),
+        item("ceilings", "How fast are copies, products and kernels?", 30, *setup.work("ceilings")),
         item(
             "race", "Do a race, other numerics, a long prompt and a stopped answer work?", 60,
             *setup.work("race", "--shape", sizes.small),
@@ -116,7 +116,7 @@ def second_call(setup: Setup) -> list[Item]:
     methods = ("--methods", "autoregressive,jakiro,jakiro+prompt_lookup,hf-generate")
     return [
         item("answer", "Does the pair load and answer?", 60, *setup.jakiro("generate", *setup.pair, *prompt)),
-        item("bench", "Speed beside plain decoding and transformers.", 110, *setup.bench("bench", *methods)),
+        item("bench", "Speed compared with plain decoding and transformers.", 110, *setup.bench("bench", *methods)),
         item(
             "identity-pair", "Are drafted texts those of plain decoding?", 60,
             *setup.work("identity", *setup.pair, "--tokens", sizes.pair_tokens),

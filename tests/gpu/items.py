@@ -21,7 +21,7 @@ class Item:
 
     Attributes:
         name: file name of its log.
-        question: what its result answers.
+        question: question that its result answers.
         command: program and arguments.
         seconds: its time limit.
     """
@@ -34,7 +34,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """How an item ended, its duration and the last lines of its log."""
+    """State of a finished item, its duration and the last lines of its log."""
 
     name: str
     state: str

@@ -1,4 +1,4 @@
-"""The calls for a GPU run on a CPU with tiny sizes, so that a moved module breaks a test and not a GPU session."""
+"""The calls for a GPU run on a CPU with tiny sizes, so that a moved module fails a test and not a GPU session."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def test_measurements_run_on_a_cpu(command, monkeypatch, capsys):
 
 @pytest.mark.rare
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_runs_with_tiny_sizes(call, tmp_path):
+def test_call_runs_with_tiny_sizes(call, tmp_path):
     command = [sys.executable, "-m", "tests.gpu", call, "--device", "cpu", "--tiny", "--out", tmp_path / "out"]
     run = subprocess.run(
         [*command, "--scratch", tmp_path / "scratch"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -39,21 +39,21 @@ def test_a_call_runs_with_tiny_sizes(call, tmp_path):
     assert results and {result["state"] for result in results} == {DONE}
 
 
-def test_the_first_two_calls_take_at_most_ten_minutes_and_start_with_what_finds_most(tmp_path):
+def test_first_two_calls_take_at_most_ten_minutes_and_start_with_the_most_important_items(tmp_path):
     setup = Setup("cuda", tmp_path, tmp_path, Sizes())
     assert SECONDS["first"] + SECONDS["second"] <= 600 >= SECONDS["third"]
     for call, items in CALLS.items():
-        named = items(setup)
-        assert len({item.name for item in named}) == len(named)
-        assert max(item.seconds for item in named) < SECONDS[call]
+        items_of_call = items(setup)
+        assert len({item.name for item in items_of_call}) == len(items_of_call)
+        assert max(item.seconds for item in items_of_call) < SECONDS[call]
     assert [item.name for item in CALLS["first"](setup)][:3] == ["environment", "one-read", "identity-tiny"]
 
 
 def python_item(name: str, code: str, seconds: float = 60) -> Item:
-    return Item(name, f"What does {name} print?", (sys.executable, "-c", code), seconds)
+    return Item(name, f"Does {name} print?", (sys.executable, "-c", code), seconds)
 
 
-def test_a_failing_or_slow_item_does_not_stop_the_next(tmp_path, monkeypatch):
+def test_failing_or_slow_item_does_not_stop_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.gpu.items.SHORTEST_SECONDS", 0)
     items = [
         python_item("failing", "print('before'); raise SystemExit(3)"),
@@ -84,7 +84,7 @@ def test_results_are_written_after_each_item_and_finished_items_are_not_repeated
     assert states == [DONE, FAILED, DONE] and count.read_text() == "xx"
 
 
-def test_an_item_without_time_is_named(tmp_path):
+def test_item_without_time_is_named(tmp_path):
     (result,) = run_items([python_item("late", "print(1)")], tmp_path, 5)
     assert result.state == NO_TIME
     assert "| late | no time left |" in (tmp_path / "summary.md").read_text()
@@ -104,8 +104,8 @@ def checkout(tmp_path, monkeypatch) -> Path:
     for name in ("docs", "lab/assets", "tests/app/vendor"):
         (root / name).mkdir(parents=True)
         (root / name / "file.png").write_bytes(b"picture")
-    who = ("-c", "user.name=test", "-c", "user.email=test@example.org")
-    for command in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "start")):
+    author = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+    for command in (("init", "-q"), ("add", "."), (*author, "commit", "-qm", "start")):
         subprocess.run(("git", *command), cwd=root, check=True)
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     wheel = tmp_path / "cache" / "wheels" / carried.WHEEL
@@ -116,7 +116,7 @@ def checkout(tmp_path, monkeypatch) -> Path:
     return root
 
 
-def test_other_heads_and_pictures_are_left_out_and_come_back(checkout, capsys):
+def test_other_heads_and_pictures_are_removed_and_restored(checkout, capsys):
     carried.prepare(checkout)
     assert not (checkout / "assets/heads/other").exists() and not (checkout / "docs/file.png").exists()
     assert (checkout / carried.DEFAULT_HEAD / "head.safetensors").is_file()
@@ -128,14 +128,14 @@ def test_other_heads_and_pictures_are_left_out_and_come_back(checkout, capsys):
     assert not (checkout / carried.FOLDER).exists()
 
 
-def test_nothing_is_removed_while_a_change_is_not_committed(checkout):
+def test_uncommitted_changes_prevent_the_removal(checkout):
     (checkout / "docs/file.png").write_bytes(b"changed")
     with pytest.raises(SystemExit, match="Commit or discard your changes"):
         carried.prepare(checkout)
     assert (checkout / "assets/heads/other/head.safetensors").is_file()
 
 
-def test_two_calls_bring_the_wheel_in_halves(checkout, tmp_path):
+def test_wheel_is_joined_from_the_halves_of_two_calls(checkout, tmp_path):
     carried.prepare(checkout)
     wheel, scratch = tmp_path / "cache" / "wheels" / carried.WHEEL, tmp_path / "scratch"
     sha256 = carried.hashlib.sha256(wheel.read_bytes()).hexdigest()

@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 
 def random_generator(name: str, options: loader.LoadOptions) -> JakiroGenerator:
-    """Return a generator whose target and head have random weights of a known target's shape."""
+    """Return a generator with random weights of a known target's shape."""
     shape, (device, dtype) = SHAPES[name], loader.device_and_dtype(options)
     config = LlamaConfig(
         vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.inner,
@@ -77,12 +77,12 @@ def load_generator(arguments: argparse.Namespace, numerics: str | None = None) -
 
 
 def answer(generator: JakiroGenerator, prompt: str, sampling: SamplingParams, method: str) -> Trace:
-    """Return the trace of an answer whose every step drafts the largest tree."""
+    """Return the trace of an answer that drafts the largest tree in every step."""
     return generator.run(prompt, sampling, method, TREE)
 
 
 def check_captures(generator: JakiroGenerator) -> bool:
-    """Print what was captured and the memory that was used; return whether CUDA accepted every capture."""
+    """Print captures and used memory; return whether CUDA accepted every capture."""
     status = generator.status
     graphs = status["graphs"] or {"failure": None, "captured": 0, "graph_bytes": 0, "capture_seconds": 0.0}
     most = status["most_gpu_memory"]
@@ -143,7 +143,7 @@ def ceilings(arguments: argparse.Namespace) -> bool:
     matrices = [torch.randn(11008, 4096, dtype=torch.bfloat16, device=device) for _ in range(24 if on_gpu else 1)]
     for rows in (1, 64):
         hidden = torch.randn(rows, 4096, dtype=torch.bfloat16, device=device)
-        ms = median_ms(lambda: [torch.nn.functional.linear(hidden, each) for each in matrices], 20 if on_gpu else 1)  # noqa: B023
+        ms = median_ms(lambda: [torch.nn.functional.linear(hidden, matrix) for matrix in matrices], 20 if on_gpu else 1)  # noqa: B023
         say(f"{rows} rows × 11008 × 4096: {len(matrices) * matrices[0].nbytes / ms / 1e6:.0f} GB/s of weights")
     if on_gpu:
         value, graph, kernels = torch.zeros(64, device=device), torch.cuda.CUDAGraph(), 1000
@@ -231,14 +231,14 @@ def kernels(generator: JakiroGenerator) -> Iterator[str]:
 
 
 def race(arguments: argparse.Namespace) -> bool:
-    """Run what visitors of the page do: a race, other numerics, a long prompt, a stopped answer, a race again."""
+    """Run typical actions on the page: a race, other numerics, a long prompt, a stopped answer, and a race again."""
     generator = load_generator(arguments)
-    other = generator.with_numerics(next(name for name in NUMERICS if name != generator.target.numerics))
+    other_numerics = generator.with_numerics(next(name for name in NUMERICS if name != generator.target.numerics))
     sampling = SamplingParams(1.0, seed=3, max_new_tokens=arguments.new_tokens)
     succeeded = True
     for name, runner, prompt, most_steps in (
         ("a race", generator, PROMPTS[0], None),
-        (f"numerics {other.target.numerics}", other, PROMPTS[0], None),
+        (f"numerics {other_numerics.target.numerics}", other_numerics, PROMPTS[0], None),
         ("a long prompt", generator, "word " * arguments.long_prompt, None),
         ("a stopped race", generator, PROMPTS[0], 3),
         ("a race again", generator, PROMPTS[0], None),
@@ -253,7 +253,7 @@ def race(arguments: argparse.Namespace) -> bool:
         say(f"{name}: {[len(text) for text in texts]} tokens" + ("" if most_steps else f", the same text: {same}"))
         if most_steps is None and runner.target.bit_identical:
             succeeded &= same
-    return succeeded & check_captures(generator) & check_captures(other)
+    return succeeded & check_captures(generator) & check_captures(other_numerics)
 
 
 def suite(arguments: argparse.Namespace) -> bool:

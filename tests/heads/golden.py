@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.base import DraftRequest
 from jakiro.drafters.head import HeadDrafter
 from jakiro.heads.layer_head import LayerHead
 from tests.support import committed, prompt_of
@@ -48,7 +48,7 @@ def assert_grows(
         else:
             session.observe(committed(ids[num_read + 1 :], features))
         num_read += features.shape[0]
-        tree = session.propose(TreeLimits(config)).tree
+        tree = session.propose(DraftRequest(config)).tree
         assert session.cache.length == num_read == ids.shape[0] - 1
         tokens, depths = (expected[name].flatten().tolist() for name in ("draft_tokens", "tree_position_ids"))
         assert int(tree.token_ids[0]) == tokens[0] and sorted(tree.depths.tolist()) == sorted(depths)

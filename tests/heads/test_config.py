@@ -45,7 +45,7 @@ def test_only_two_summed_experts_have_a_contrastive_branch(fusion, num_experts, 
         ({"target_name": None}, ["target_name must be text; got None."]),
         ({"fc_bias": "no"}, ["fc_bias must be true or false; got 'no'."]),
         ({"wings": 2}, ["unknown fields: wings"]),
-        ({"vocab_size": None, "hidden_size": None}, ["lacks the fields: hidden_size, vocab_size"]),
+        ({"vocab_size": None, "hidden_size": None}, ["has no fields hidden_size, vocab_size"]),
     ],
 )
 def test_invalid_draft_config_is_refused_by_field(change, parts):

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.base import DraftRequest
 from jakiro.drafters.dflash import block_drafter
 from jakiro.heads.checkpoint import load_head, misfits, save_head
 from jakiro.heads.config import named_target
@@ -73,7 +73,7 @@ def test_logits_equal_the_published_code_over_three_rounds(tmp_path):
     assert head.config.layers_of(8) == (2, 4, 6) and head.levels == 5
     for session, name in rounds(head, golden, CASE["hidden_size"]):
         torch.testing.assert_close(drafted_logits(session, 5), golden[f"{name}.logits"][0], **CLOSE)
-        chain = session.propose(TreeLimits(TreeConfig(width=1, depth=5, nodes=6))).tree
+        chain = session.propose(DraftRequest(TreeConfig(width=1, depth=5, nodes=6))).tree
         assert chain.token_ids[1:].tolist() == golden[f"{name}.logits"][0].argmax(-1).tolist()
         assert chain.parents.tolist() == [-1, 0, 1, 2, 3, 4]
 
@@ -99,7 +99,7 @@ def best_first(logits: torch.Tensor, nodes: int) -> set[tuple[int, ...]]:
 def test_trees_have_the_best_nodes_of_the_product_of_marginals(nodes, tmp_path):
     golden = load_file(DATA / "dflash_0_golden.safetensors")
     for session, name in rounds(golden_head(tmp_path), golden, CASE["hidden_size"]):
-        tree = session.propose(TreeLimits(TreeConfig(width=nodes, depth=5, nodes=nodes))).tree
+        tree = session.propose(DraftRequest(TreeConfig(width=nodes, depth=5, nodes=nodes))).tree
         ours = paths(tree.token_ids.tolist(), ancestor_mask(tree.parents, tree.max_depth), tree.depths.tolist())
         assert {path[1:] for path in ours} == best_first(golden[f"{name}.logits"][0], nodes)
 
@@ -202,7 +202,7 @@ def test_logits_and_chains_equal_the_drafter_of_transformers(form, tmp_path):
             session.observe(committed(ids[0, num_read + 1 : end + 1], features[num_read:end]))
         num_read = end
         torch.testing.assert_close(drafted_logits(session, 5), expected[0], **CLOSE)
-        chain = session.propose(TreeLimits(TreeConfig(width=1, depth=5, nodes=6))).tree
+        chain = session.propose(DraftRequest(TreeConfig(width=1, depth=5, nodes=6))).tree
         assert chain.token_ids.tolist() == candidates[0, end:].tolist()
 
 
@@ -228,7 +228,7 @@ def test_block_size_and_default_layers_of_dflash_config_are_read(tmp_path):
     ("values", "words"),
     [
         ({"dflash_config": CASE["dflash_config"] | {"output_multiplier": 2.0}}, "says output_multiplier = 2.0, Jakiro"),
-        ({"block_size": None}, "lacks block_size"),
+        ({"block_size": None}, "has no block_size"),
         ({"dflash_config": {"mask_token_id": 200, "target_layer_ids": [1, 3, 5]}}, "must be a token of 120, not 200"),
         ({"dflash_config": {"mask_token_id": 1, "target_layer_ids": [5, 3, 1]}}, "must be ascending numbers"),
         ({"dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 3]}}, "tensor fc.weight has shape"),
@@ -253,7 +253,7 @@ def test_block_fits_at_the_end_of_an_answer_with_any_tree():
     ids = torch.arange(12)
     prompt = prompt_of(ids, torch.randn(11, head.config.feature_size))
     session = block_drafter(head).start(prompt, SamplingParams(max_new_tokens=1), KeyedNoise(0))
-    assert session.propose(TreeLimits(TreeConfig(width=1, depth=1, nodes=2))).tree.num_nodes == 2
+    assert session.propose(DraftRequest(TreeConfig(width=1, depth=1, nodes=2))).tree.num_nodes == 2
 
 
 CAUSAL_DFLASH = CASE["dflash_config"] | {"causal_head": True}

@@ -158,9 +158,12 @@ def test_layers_and_norms_of_an_official_config_are_read(values, tmp_path, caplo
     [
         ({"eagle_aux_hidden_state_layer_ids": [1, 3]}, r"names layers \[1, 3\] of the target, its fc.weight reads 3"),
         ({"eagle_aux_hidden_state_layer_ids": [3, 1, 4]}, r"ascending layer numbers from 1 on, not \(3, 1, 4\)"),
-        ({"eagle_config": {"use_aux_hidden_state": False}}, "says use_aux_hidden_state = False, Jakiro runs True"),
-        ({"eagle_config": {"parallel_draft_step": 4}}, "says parallel_draft_step = 4, Jakiro runs 1"),
-        ({"use_mtp_layernorm": True}, "says use_mtp_layernorm = True"),
+        (
+            {"eagle_config": {"use_aux_hidden_state": False}},
+            "has use_aux_hidden_state = False, Jakiro supports only True",
+        ),
+        ({"eagle_config": {"parallel_draft_step": 4}}, "has parallel_draft_step = 4, Jakiro supports only 1"),
+        ({"use_mtp_layernorm": True}, "has use_mtp_layernorm = True"),
         ({"layer_types": ["sliding_attention"]}, "a sliding window"),
         ({"use_sliding_window": True}, "a sliding window"),
         ({"norm_before_fc": True}, r"missing \['input_norm.weight'\]"),

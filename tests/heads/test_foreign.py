@@ -183,7 +183,7 @@ def test_tensor_with_another_name_is_named_as_missing_and_as_unexpected(name, tm
         ({"hidden_act": None}, ["activation None"]),
         ({"rope_scaling": {"type": "spiral", "factor": 2.0}}, ["spiral"]),
         ({"bias": False}, ["unexpected ['fc.bias']"]),
-        ({"hidden_size": None}, ["lacks hidden_size"]),
+        ({"hidden_size": None}, ["no whole numbers for hidden_size"]),
         ({"hidden_size": 64}, [f"{HIDDEN_SIZE}", "64"]),
         ({"num_key_value_heads": 4}, ["k_proj", str((16, 32)), str((32, 32))]),
     ],
@@ -211,7 +211,7 @@ def test_tensors_of_other_kinds_of_heads_are_refused_by_name(name, words, tmp_pa
 
 def test_weights_that_are_no_head_are_refused(tmp_path):
     sentence = refusal(tmp_path / "head", {"model.layers.0.self_attn.q_proj.weight": torch.zeros(4, 4)})
-    assert "no draft head that Jakiro knows" in sentence and "model.layers.0.self_attn.q_proj.weight" in sentence
+    assert "The kind of this draft head is unknown" in sentence and "model.layers.0.self_attn.q_proj.weight" in sentence
 
 
 def test_embedding_is_ignored_only_in_the_shape_of_the_target(tmp_path):

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.base import DraftRequest
 from jakiro.drafters.registry import METHODS
 from jakiro.heads.checkpoint import load_head, misfits
 from jakiro.training.losses import LossWeights, objective_for
@@ -58,7 +58,7 @@ def chain_of(head, target, ids, features, levels, methods=METHODS):
     """Return tokens and probabilities of the best chain that the head drafts after a text."""
     head.bind(target.embedding, target.output_weight)
     session = methods.drafter_of(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
-    tree = session.propose(TreeLimits(TreeConfig(width=1, depth=levels, nodes=levels + 1))).tree
+    tree = session.propose(DraftRequest(TreeConfig(width=1, depth=levels, nodes=levels + 1))).tree
     return tree.token_ids[1:], tree.draft_probs[1:]
 
 

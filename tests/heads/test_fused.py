@@ -1,4 +1,4 @@
-"""A head as it runs on a GPU; tests/backends/test_buffers.py compares its numbers with those of stock layers."""
+"""A head as it runs on a GPU; tests/backends/test_buffers.py compares its numbers with stock layers."""
 
 import torch
 from torch.nn import functional

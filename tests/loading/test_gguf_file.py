@@ -56,7 +56,7 @@ def test_missing_or_wrong_parts_are_named(tmp_path):
     second, third = (first.with_name(f"tiny-{number:05}-of-00003.gguf") for number in (2, 3))
     content = third.read_bytes()
     third.unlink()
-    with pytest.raises(ValueError, match=r"is one of 3 parts; beside it tiny-00003-of-00003\.gguf must lie"):
+    with pytest.raises(ValueError, match=r"is one of 3 parts; tiny-00003-of-00003\.gguf must be in the same folder"):
         open_gguf(first)
     third.write_bytes(second.read_bytes())
     with pytest.raises(ValueError, match=r"tiny-00003-of-00003\.gguf holds part 2, not 3"):
@@ -64,7 +64,7 @@ def test_missing_or_wrong_parts_are_named(tmp_path):
     third.write_bytes(content)
     renamed = tmp_path / "alone.gguf"
     renamed.write_bytes(first.read_bytes())
-    with pytest.raises(ValueError, match=r"alone\.gguf is part 1 of 3, and its name says 1; give the"):
+    with pytest.raises(ValueError, match=r"alone\.gguf is part 1 of 3, but its name means 1; restore the"):
         open_gguf(renamed)
 
 
@@ -74,7 +74,7 @@ def test_truncated_file_is_refused_at_any_length(tmp_path):
     end = max(tensor.offset + tensor.num_bytes for tensor in open_gguf(path).tensors.values())
     for size in [*range(0, 4000, 61), *range(4000, end, 9973), end - 1]:
         path.write_bytes(content[:size])
-        with pytest.raises(ValueError, match=r"tiny\.gguf (is no GGUF file|is cut|ends before)"):
+        with pytest.raises(ValueError, match=r"tiny\.gguf (is no GGUF file|is truncated|ends before)"):
             open_gguf(path)
 
 
@@ -92,9 +92,9 @@ def test_file_truncated_after_it_was_opened_is_refused(tmp_path):
         (lambda data: b"GGML" + data[4:], "is no GGUF file"),
         (lambda data: data[:4] + struct.pack("<I", 1) + data[8:], "has version 1 of the format"),
         (lambda data: data[:4] + struct.pack(">I", 3) + data[8:], "has version 50331648 of the format"),
-        (lambda data: data[:8] + struct.pack("<Q", 1 << 60) + data[16:], "is cut or damaged"),
+        (lambda data: data[:8] + struct.pack("<Q", 1 << 60) + data[16:], "is truncated or corrupted"),
         (lambda data: data.replace(b"blk.1.attn_q.weight", b"blk.0.attn_q.weight"), "attn_q.weight twice"),
-        (lambda data: data.replace(b"llama.vocab_size", b"llama.\xff\xfeize___"), "is cut or damaged .*codec"),
+        (lambda data: data.replace(b"llama.vocab_size", b"llama.\xff\xfeize___"), "is truncated or corrupted .*codec"),
     ],
 )  # fmt: skip
 def test_damaged_file_is_refused_in_one_sentence(damage, sentence, tmp_path):
@@ -114,7 +114,7 @@ def test_overlapping_tensors_and_unknown_types_are_refused(tmp_path):
     with pytest.raises(ValueError, match="overlap"):
         open_gguf(path)
     path.write_bytes(data[:offset] + struct.pack("<I", 250) + data[offset + 4 :])
-    with pytest.raises(ValueError, match=r"blk\.0\.attn_q\.weight is stored as ggml type 250"):
+    with pytest.raises(ValueError, match=r"blk\.0\.attn_q\.weight is stored as the unknown ggml type 250"):
         open_gguf(path)
 
 
@@ -130,5 +130,5 @@ def test_deeply_nested_arrays_are_refused(tmp_path):
     data = path.read_bytes()
     offset = data.index(b"own.list") + len("own.list")
     path.write_bytes(data[: offset + 4] + struct.pack("<IQ", 9, 1) * 20_000 + data[offset + 4 :])
-    with pytest.raises(ValueError, match=r"is cut or damaged .an array has elements of the unsupported type 9"):
+    with pytest.raises(ValueError, match=r"is truncated or corrupted .an array has elements of the unsupported type 9"):
         open_gguf(path)

@@ -1,4 +1,4 @@
-"""Tokenizers of GGUF files: their ids equal those of llama.cpp, which are stored in tests/data."""
+"""Tokenizers of GGUF files: their ids equal llama.cpp's, which are stored in tests/data."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from jakiro.loading.weights import load_tokenizer
 from jakiro.text import IncrementalDecoder, TokenText
 from tests.gguf_vocabularies import DATA, NAMES, RULES, SPECIAL, TEXTS, byte_level_keys, keys_of, vocabulary_file
 
-# llama.cpp approximates letter classes that its regular expressions lack; the rules here are those of the models
+# llama.cpp approximates letter classes that its regular expressions lack; the rules here follow the models
 LIKE = {"tekken": "हिन्दी में", "gpt-4o": "हिन्दी में"}
 
 
@@ -82,18 +82,20 @@ def test_tokens_in_a_text_are_special_by_their_type():
     plain = tokenizer("a<|end|>b<think>c", split_special_tokens=True)["input_ids"]
     assert end not in plain and think in plain
     assert tokenizer.decode([end, think], skip_special_tokens=True) == "<think>"
-    # A token that ends an answer is special, whatever its type
+    # A token that ends an answer is special, even if its type is not
     named = small_keys(eot_token_id=think)
     assert "<think>" not in tokenizer_of(named, "small.gguf").decode([think], skip_special_tokens=True)
 
 
-@pytest.mark.parametrize(("rule", "whole"), [("llama-bpe", True), ("tekken", True), ("dbrx", False), ("qwen2", False)])
-def test_piece_that_is_a_token_is_not_merged_by_some_rules(rule, whole):
+@pytest.mark.parametrize(
+    ("rule", "is_kept"), [("llama-bpe", True), ("tekken", True), ("dbrx", False), ("qwen2", False)]
+)
+def test_piece_that_is_a_token_is_not_merged_by_some_rules(rule, is_kept):
     """The merges never give this token."""
     tokens = [*DATA["tokens"][:-2], "zqzq", *SPECIAL]
     keys = {key: value for key, value in byte_level_keys(tokens, DATA["merges"], rule).items() if value is not None}
     tokenizer = tokenizer_of(keys, "small.gguf")
-    assert (ids(tokenizer, "zqzq") == [len(tokens) - 3]) == whole
+    assert (ids(tokenizer, "zqzq") == [len(tokens) - 3]) == is_kept
 
 
 @pytest.mark.parametrize(
@@ -119,16 +121,16 @@ def test_tokens_at_both_ends_of_a_text_are_read_from_the_file(name, values, begi
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"pre": "my-own"}, "splits text by a rule named my-own, which is not known here"),
-        ({"pre": None}, r"lacks tokenizer\.ggml\.pre, the rule that splits text; convert the model again"),
-        ({"model": "bert"}, "is of kind bert, and gpt2 and llama are read"),
-        ({"merges": None}, r"lacks tokenizer\.ggml\.merges"),
-        ({"tokens": None}, r"lacks tokenizer\.ggml\.tokens"),
-        ({"model": "llama"}, r"lacks tokenizer\.ggml\.scores"),
+        ({"pre": "my-own"}, "splits text by the unsupported rule my-own"),
+        ({"pre": None}, r"has no tokenizer\.ggml\.pre, the rule that splits text; convert the model again"),
+        ({"model": "bert"}, "is of the unsupported kind bert; gpt2 and llama are supported"),
+        ({"merges": None}, r"has no tokenizer\.ggml\.merges"),
+        ({"tokens": None}, r"has no tokenizer\.ggml\.tokens"),
+        ({"model": "llama"}, r"has no tokenizer\.ggml\.scores"),
         ({"token_type": [1, 1]}, "has 702 tokens and 2 types"),
         ({"eos_token_id": 9999}, "has eos 9,999 and 702 tokens"),
-        ({"normalizer.lowercase": True}, r"has tokenizer\.ggml\.normalizer\.lowercase, and what that would change"),
-        ({"remove_extra_whitespaces": True}, r"has tokenizer\.ggml\.remove_extra_whitespaces True"),
+        ({"normalizer.lowercase": True}, r"has the unsupported key tokenizer\.ggml\.normalizer\.lowercase True"),
+        ({"remove_extra_whitespaces": True}, r"has the unsupported key tokenizer\.ggml\.remove_extra_whitespaces True"),
         ({"tokens": [*DATA["tokens"][:-1], "a"]}, "has the token 'a' twice, as ids 64 and 701"),
     ],
 )

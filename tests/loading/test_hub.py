@@ -126,22 +126,22 @@ def stand_in(monkeypatch, tmp_path):
 
 def test_file_is_fetched_once_from_its_commit_with_progress(stand_in):
     reports = []
-    assert FILE.here is None
+    assert FILE.cached_path is None
     with reporting_to(lambda *report: reports.append(report)):
-        path = FILE.fetched()
-    assert path.read_bytes() == BYTES and path == FILE.place == FILE.here
+        path = FILE.fetch()
+    assert path.read_bytes() == BYTES and path == FILE.download_path == FILE.cached_path
     assert stand_in.asked == [(f"/somebody/models/resolve/{COMMIT}/model.gguf", "bytes=0-")]
     counted = [share for step, share, total in reports if step == FETCH and total == len(BYTES)]
     assert len(counted) == 16 and counted == sorted(counted) and counted[-1] == 1
-    assert FILE.fetched() == path and len(stand_in.asked) == 1
+    assert FILE.fetch() == path and len(stand_in.asked) == 1
 
 
 def test_interrupted_download_is_reported_and_resumed_by_the_next_start(stand_in):
     stand_in.ends = [5000]
     with pytest.raises(ValueError, match=r"the connection broke; start again.*put model\.gguf \(16,384 bytes\) into"):
-        FILE.fetched()
-    assert FILE.here is None
-    assert FILE.fetched().read_bytes() == BYTES
+        FILE.fetch()
+    assert FILE.cached_path is None
+    assert FILE.fetch().read_bytes() == BYTES
     first = int(stand_in.asked[1][1].removeprefix("bytes=").removesuffix("-"))
     assert 0 < first <= 5000
 
@@ -149,24 +149,24 @@ def test_interrupted_download_is_reported_and_resumed_by_the_next_start(stand_in
 def test_server_without_ranges_sends_the_complete_file(stand_in):
     stand_in.ends, stand_in.ranges = [5000], False
     with pytest.raises(ValueError):
-        FILE.fetched()
-    assert FILE.fetched().read_bytes() == BYTES
+        FILE.fetch()
+    assert FILE.fetch().read_bytes() == BYTES
 
 
 @pytest.mark.parametrize("sends", [BYTES[:-1] + b"x", BYTES + b"x", b"x" + BYTES])
 def test_unexpected_bytes_are_refused_and_not_stored(stand_in, sends):
     stand_in.sends = sends
     with pytest.raises(ValueError, match="is not the expected file"):
-        FILE.fetched()
-    assert FILE.here is None
+        FILE.fetch()
+    assert FILE.cached_path is None
     stand_in.sends = BYTES
-    assert FILE.fetched().read_bytes() == BYTES
+    assert FILE.fetch().read_bytes() == BYTES
 
 
 def test_damaged_file_of_the_right_size_is_fetched_again(stand_in):
-    FILE.place.parent.mkdir(parents=True)
-    FILE.place.write_bytes(b"x" * len(BYTES))
-    assert FILE.fetched().read_bytes() == BYTES
+    FILE.download_path.parent.mkdir(parents=True)
+    FILE.download_path.write_bytes(b"x" * len(BYTES))
+    assert FILE.fetch().read_bytes() == BYTES
 
 
 def test_cancelled_download_is_resumed_later(stand_in):
@@ -175,9 +175,9 @@ def test_cancelled_download_is_resumed_later(stand_in):
             raise Cancelled
 
     with pytest.raises(Cancelled), reporting_to(cancel):
-        FILE.fetched()
-    assert FILE.here is None
-    assert FILE.fetched().read_bytes() == BYTES
+        FILE.fetch()
+    assert FILE.cached_path is None
+    assert FILE.fetch().read_bytes() == BYTES
     assert stand_in.asked[1][1] != "bytes=0-"
 
 
@@ -185,21 +185,21 @@ def test_missing_network_is_one_sentence_with_the_folder_of_the_file(stand_in):
     stand_in.shutdown()
     stand_in.server_close()
     with pytest.raises(ValueError, match=r"Hub can't be reached.*put model\.gguf .* into .*models\."):
-        FILE.fetched()
+        FILE.fetch()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's /dev/full")
 def test_full_disk_is_reported_in_one_sentence(stand_in):
-    FILE.place.parent.mkdir(parents=True)
-    FILE.place.with_name("model.gguf.part").symlink_to("/dev/full")
+    FILE.download_path.parent.mkdir(parents=True)
+    FILE.download_path.with_name("model.gguf.part").symlink_to("/dev/full")
     with pytest.raises(OSError, match="free space there, or name another folder for the cache in JAKIRO_CACHE"):
-        FILE.fetched()
+        FILE.fetch()
 
 
 def test_known_file_is_a_target_by_its_name(stand_in):
     entry = registry.ENTRIES["qwen2.5-coder-0.5b-instruct"]
     pair = registry.resolve("qwen2.5-coder-0.5b-instruct", registry.NO_HEAD)
-    assert pair.target_path_or_hub_id == str(entry.file.place)
+    assert pair.target_path_or_hub_id == str(entry.file.download_path)
     assert (
         registry.file_of("qwen2.5-coder-0.5b-instruct") is entry.file
         and registry.file_of(registry.DEFAULT_TARGET) is None

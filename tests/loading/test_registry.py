@@ -124,18 +124,22 @@ def test_heads_with_unequal_training_times_are_named_with_their_minutes(heads):
     assert registry.minutes_of_heads() == {"long": 203.0, "short": 20.0, "as short": 20.04}
     message = registry.unequal_training({"Plain": None, "A": "long", "B": "short", "C": "untold", "D": "unknown"})
     assert message.startswith(
-        "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not say which "
+        "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not show "
     )
     for equal in ({"A": "long", "B": "long", "C": "untold", "Plain": None}, {"B": "short", "E": "as short"}):
         assert registry.unequal_training(equal) is None
 
 
 def test_recommended_settings_of_a_known_file_are_registered():
-    name, entry = next((name, entry) for name, entry in registry.ENTRIES.items() if entry.makers_settings)
+    name, entry = next((name, entry) for name, entry in registry.ENTRIES.items() if entry.sampling)
     for target in (name, f"folder/{entry.file.name}"):
-        sampling = SamplingParams().with_makers(registry.makers_settings_of(target))
+        sampling = SamplingParams().with_makers(registry.recommended_sampling_of(target))
         assert sampling == SamplingParams(0.7, 0.8, 20, repetition_penalty=1.1)
-    assert registry.makers_settings_of(registry.DEFAULT_TARGET) == registry.makers_settings_of("some/model") == {}
+    assert (
+        registry.recommended_sampling_of(registry.DEFAULT_TARGET)
+        == registry.recommended_sampling_of("some/model")
+        == {}
+    )
 
 
 OWN = [DEFAULT, *with_own_head()]

@@ -74,7 +74,7 @@ def refused_by_the_hub(kind, status):
     [
         (
             refused_by_the_hub(GatedRepoError, 403),
-            "it is gated; ask for access on https://huggingface.co/meta-llama/Ll",
+            "it is gated; request access on https://huggingface.co/meta-llama/Ll",
         ),
         (refused_by_the_hub(RepositoryNotFoundError, 404), "the Hugging Face Hub has no such model, or it is private"),
         (refused_by_the_hub(HfHubHTTPError, 401), "the Hugging Face Hub rejects the token; correct HF_TOKEN, or"),
@@ -96,7 +96,7 @@ def test_revision_is_sent_to_the_hub_and_a_wrong_one_is_named(monkeypatch):
         raise OSError("something long.") from refused_by_the_hub(RevisionNotFoundError, 404)
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", unknown)
-    with pytest.raises(ValueError, match="no such revision of it; check what stands after “@” in a/b@refs/pr/1"):
+    with pytest.raises(ValueError, match="no such revision of it; check the part after “@” in a/b@refs/pr/1"):
         weights.load_config("a/b@refs/pr/1")
     with pytest.raises(ValueError, match="no such revision"):
         weights.load_config("a/b")

@@ -215,7 +215,7 @@ def test_greedy_text_with_all_processors_equals_transformers_generate(name):
 
 
 def drafting_with(target: TargetModel, drafter: Drafter | None) -> JakiroGenerator:
-    """Return a generator whose default method uses this drafter."""
+    """Return a generator that drafts with this drafter in its default method."""
     return JakiroGenerator(Resources(target), {} if drafter is None else {DEFAULT.name: drafter})
 
 

@@ -14,7 +14,7 @@ LAYERS = (1, 3)
 
 
 def stock_rows(model, ids):
-    """Return the last hidden state and those of `LAYERS` of a stock model."""
+    """Return the hidden states of a stock model: the last one, and the outputs of `LAYERS`."""
     with torch.no_grad():
         states = model.base_model(input_ids=ids[None], output_hidden_states=True).hidden_states
     return torch.cat([states[-1][0], *(states[layer][0] for layer in LAYERS)], dim=-1)

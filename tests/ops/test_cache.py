@@ -11,7 +11,7 @@ LAYERS = 3
 
 
 def filled(rows, capacity=20, storage_dtype=None):
-    """Return a cache whose row r holds the number r in every layer, and -r in the values."""
+    """Return a cache with the number r in row r of the keys of every layer, and -r in the values."""
     cache = RowCache(LAYERS, capacity, storage_dtype)
     numbers = torch.arange(rows, dtype=torch.float32, device=DEVICE).view(1, 1, rows, 1).expand(1, 2, rows, 4)
     for layer in range(LAYERS):

@@ -101,7 +101,7 @@ class OneRow(Kernel):
 
 
 class NeverAlike(Kernel):
-    """A kernel whose sums depend on every number of rows."""
+    """A kernel with other sums for every number of rows."""
 
     block, away = 1000, range(1, 1000)
 

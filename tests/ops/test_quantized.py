@@ -24,7 +24,7 @@ def test_balancing_a_matrix_changes_no_bit(dtype):
 
 
 def test_unknown_precision_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="one of int8, full; you gave 'int4'"):
+    with pytest.raises(ValueError, match="one of int8, full; got 'int4'"):
         known_precision("int4")
 
 

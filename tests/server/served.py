@@ -1,4 +1,4 @@
-"""OpenAI's API on a tiny generator, in a server of this process."""
+"""The OpenAI-compatible API on a tiny generator, in a server of this process."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ from starlette.routing import Mount
 from jakiro.server.application import application
 from jakiro.server.generator_lock import OneGenerator
 
-# Upper limit of every wait, also on a busy machine; reached only if a test fails
+# Seconds that anything may take on a busy machine; tests that pass do not wait so long
 PATIENCE = 180
 
 PROMPT = "the cat sat on the mat; the cat sat"
@@ -24,7 +24,7 @@ ASKED = {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}]}
 
 @contextmanager
 def served(generator, keys: tuple[str, ...] = (), queue_length: int = 64) -> Iterator[tuple[str, OneGenerator]]:
-    """Run a server, and yield its address and its backend."""
+    """Yield the address and the backend."""
     backend = OneGenerator(generator, queue_length)
     listening = socket.create_server(("127.0.0.1", 0))
     app = Starlette(routes=[Mount("/v1", application(backend, keys))])
@@ -39,7 +39,7 @@ def served(generator, keys: tuple[str, ...] = (), queue_length: int = 64) -> Ite
 
 
 def run_apart(coroutine: Coroutine):
-    """Run a coroutine in another thread: browser tests leave a running event loop in theirs."""
+    """Return the result of a coroutine that runs in a new thread, because tests of the browser leave a running loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, coroutine).result()
 
@@ -58,13 +58,13 @@ def any_port() -> int:
 
 
 class Gated:
-    """A generator whose answers advance only while `gate` is set.
+    """A generator whose answers take a step only while `gate` is set.
 
     Attributes:
         owners: owners of the prompt caches of its answers.
-        steps: number of steps of all answers.
-        closed: end reasons of closed answers.
-        failing: error to raise in the second step of the next answer.
+        steps: number of steps so far.
+        closed: end reason of each answer.
+        failing: an error that the second step of the next answer raises.
     """
 
     def __init__(self, generator) -> None:

@@ -1,4 +1,4 @@
-"""Requests with several answers, predictions and scored prompts: values equal those of the library."""
+"""Several answers per request, predicted outputs and prompt log probabilities: values equal those of the library."""
 
 import math
 import os
@@ -19,14 +19,14 @@ def text_of(generator, prompt=PROMPT, raw=False, **settings) -> str:
     return generator.run(prompt, SamplingParams(**settings), "autoregressive", raw=raw).text
 
 
-def test_n_answers_use_consecutive_seeds(client, generator):
+def test_n_answers_have_consecutive_seeds(client, generator):
     request = ASKED | {"temperature": 0.9, "seed": 5, "max_tokens": 12, "n": 3}
     expected = [text_of(generator, temperature=0.9, seed=seed, max_new_tokens=12) for seed in (5, 6, 7)]
     answer = client.chat.completions.create(**request)
     assert [choice.message.content for choice in answer.choices] == expected and len(set(expected)) == 3
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
     assert answer.usage.completion_tokens == 36
-    assert answer.usage.prompt_tokens == generator.num_prompt_tokens(PROMPT), "the prompt must be counted once"
+    assert answer.usage.prompt_tokens == generator.num_prompt_tokens(PROMPT), "the prompt is counted once"
     streamed, usage = ["", "", ""], []
     for chunk in client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True}):
         usage += [chunk.usage] if chunk.usage else []
@@ -35,13 +35,13 @@ def test_n_answers_use_consecutive_seeds(client, generator):
     assert streamed == expected and len(usage) == 1 and usage[0].completion_tokens == 36
 
 
-def test_model_is_retrieved_by_its_name(client):
+def test_a_model_is_retrieved_by_its_name(client):
     assert client.models.retrieve("tiny").id == "tiny"
     with pytest.raises(openai.NotFoundError, match="There is no model 'huge' here; ask for 'tiny'"):
         client.models.retrieve("huge")
 
 
-def test_prompts_are_texts_token_ids_or_lists_of_them(client, generator):
+def test_prompts_can_be_texts_token_ids_or_lists_of_them(client, generator):
     ids = generator.token_text.encode("abc")
     request = {"model": "tiny", "max_tokens": 6, "temperature": 0}
     expected = {text: text_of(generator, text, raw=True, max_new_tokens=6) for text in ("abc", "xyz")}
@@ -53,7 +53,7 @@ def test_prompts_are_texts_token_ids_or_lists_of_them(client, generator):
     assert [choice.text for choice in texts.choices] == [expected["xyz"], expected["abc"]]
 
 
-def test_minimum_length_and_ignored_end_tokens_are_applied(client, generator, monkeypatch):
+def test_min_tokens_and_ignore_eos(client, generator, monkeypatch):
     plain = generator.run(PROMPT, SamplingParams(max_new_tokens=16))
     monkeypatch.setattr(generator.target, "stop_ids", {plain.token_ids[2]})
     request = ASKED | {"temperature": 0, "max_tokens": 16}
@@ -75,7 +75,7 @@ def stock_logprobs(ids: list[int]) -> torch.Tensor:
         return tiny_model()(torch.tensor([ids])).logits[0, :-1].float().log_softmax(-1)
 
 
-def test_scores_of_a_prompt_equal_those_of_transformers(client, generator):
+def test_prompt_logprobs_equal_those_of_transformers(client, generator):
     dice = random.Random(0)
     for length in (1, 2, 70):
         ids = [dice.randrange(256) for _ in range(length)]
@@ -91,14 +91,14 @@ def test_scores_of_a_prompt_equal_those_of_transformers(client, generator):
             assert logprobs.token_logprobs[index + 1] == pytest.approx(float(expected[index, token_id]), abs=1e-3)
             best = max(logprobs.top_logprobs[index + 1].values())
             assert best == pytest.approx(float(expected[index].max()), abs=1e-3)
-        # A request as sent by lm-eval: one more token, whose log probability follows those of the prompt
+        # lm-eval requests one token more
         more = client.completions.create(**request, max_tokens=1).choices[0]
         assert more.logprobs.token_logprobs[:-1] == logprobs.token_logprobs and len(more.logprobs.tokens) == length + 1
         assert more.text.startswith(choice.text)
         assert more.logprobs.text_offset[: length + 1] == sorted(more.logprobs.text_offset)
 
 
-def test_echo_without_logprobs_is_the_prompt_and_its_continuation(client, generator):
+def test_an_echo_without_logprobs_is_the_prompt_and_its_continuation(client, generator):
     request = {"model": "tiny", "prompt": "abc", "temperature": 0, "max_tokens": 5, "echo": True}
     expected = "abc" + text_of(generator, "abc", raw=True, max_new_tokens=5)
     answer = client.completions.create(**request)
@@ -107,7 +107,7 @@ def test_echo_without_logprobs_is_the_prompt_and_its_continuation(client, genera
     assert "".join(chunk.choices[0].text for chunk in chunks) == expected
 
 
-def test_prediction_is_counted_and_keeps_the_text(client, generator):
+def test_a_prediction_is_counted_and_changes_no_text(client, generator):
     expected = text_of(generator, max_new_tokens=24)
     request = ASKED | {"temperature": 0, "max_tokens": 24}
     for content in (expected, [{"type": "text", "text": expected}], "something else entirely"):
@@ -123,14 +123,11 @@ def test_prediction_is_counted_and_keeps_the_text(client, generator):
         **request, logit_bias=ascii_bias, prediction={"type": "content", "content": text}
     )
     assert answer.choices[0].message.content == text
-    assert answer.usage.completion_tokens_details.accepted_prediction_tokens >= 12, "the prediction equals the answer"
+    assert answer.usage.completion_tokens_details.accepted_prediction_tokens >= 12
 
 
 def test_random_requests_equal_plain_decoding(address, generator, monkeypatch):
-    """Compare random requests with n, min_tokens, ignore_eos, echo and predictions.
-
-    JAKIRO_RANDOM_REQUESTS sets their number.
-    """
+    """JAKIRO_RANDOM_REQUESTS sets how many requests with n, min_tokens, ignore_eos, echo and predictions are made."""
     dice, prompt = random.Random(7), "one two one"
     with httpx.Client(base_url=address, timeout=PATIENCE) as client:
         for number in range(int(os.environ.get("JAKIRO_RANDOM_REQUESTS", "60"))):
@@ -151,7 +148,7 @@ def test_random_requests_equal_plain_decoding(address, generator, monkeypatch):
             assert texts == [prompt * echo + text for text in expected], body
 
 
-def test_unlimited_parts_of_a_schema_are_named(client):
+def test_parts_of_a_schema_without_a_limit_are_named(client):
     schema = {
         "type": "object",
         "properties": {
@@ -170,7 +167,7 @@ def test_unlimited_parts_of_a_schema_are_named(client):
     assert unbounded_parts(deep) == ()
 
 
-def test_method_that_cannot_run_is_named_in_the_hints():
+def test_a_method_that_cannot_run_is_named_in_the_hints():
     with served(tiny_generator(None)) as (address, _):
         body = ASKED | {"max_tokens": 2, "temperature": 0, "jakiro": {"method": "jakiro"}}
         answer = httpx.post(f"{address}/chat/completions", json=body, timeout=PATIENCE).json()

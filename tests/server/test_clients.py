@@ -1,4 +1,4 @@
-"""Real clients and a tiny model: they receive the text that the library decodes."""
+"""Texts, tokens and numbers that OpenAI's client receives from a tiny model equal those of the library."""
 
 import http.client
 import json
@@ -25,11 +25,11 @@ CHOSEN = {"temperature": 0.8, "top_p": 0.9, "seed": 7}
 
 @pytest.fixture(scope="module")
 def trace(generator):
-    """Return the library's trace of the same request."""
+    """Return the library's answer to the same request."""
     return generator.run(PROMPT, SamplingParams(0.8, top_p=0.9, seed=7, max_new_tokens=20, logprobs=3))
 
 
-def test_seed_gives_the_text_tokens_and_logprobs_of_the_library(client, trace):
+def test_text_tokens_and_logprobs_equal_those_of_the_library(client, trace):
     answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, logprobs=True, top_logprobs=3)
     choice, header = answer.choices[0], trace.header
     assert choice.message.content == trace.text and choice.message.role == "assistant"
@@ -65,7 +65,7 @@ def test_usage_and_metrics_count_drafted_tokens(client, trace):
     assert {proposer["id"] for proposer in trace.header.proposers} >= set(proposers) - {"target"}
 
 
-def test_answer_continues_from_one_of_its_alternatives(client, trace):
+def test_an_answer_continues_from_one_of_its_alternatives(client, trace):
     body = {"jakiro": {"alternatives": True}}
     answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, extra_body=body)
     places = answer.jakiro["alternatives"]
@@ -84,15 +84,15 @@ def test_answer_continues_from_one_of_its_alternatives(client, trace):
     body["jakiro"]["answer_prefix_ids"] = fork
     options = {"extra_body": body, "stream": True, "stream_options": {"include_usage": True}}
     *chunks, last = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, **options)
-    received = [place for chunk in chunks for place in chunk.model_extra.get("jakiro", {}).get("alternatives", ())]
-    assert last.usage.completion_tokens == 15 == len(received)
+    alternatives = [place for chunk in chunks for place in chunk.model_extra.get("jakiro", {}).get("alternatives", ())]
+    assert last.usage.completion_tokens == 15 == len(alternatives)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text[:3] == trace.text[:3] and text != trace.text
     with pytest.raises(openai.BadRequestError, match=r"answer_prefix_ids end the answer \(length\)"):
         client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=5, extra_body=body)
 
 
-def test_stream_has_the_same_text_one_end_and_a_final_usage(client, trace):
+def test_a_stream_has_the_same_text_one_end_and_usage_in_the_last_chunk(client, trace):
     options = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True}
     *chunks, last = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, **options)
     assert last.choices == [] and last.usage.completion_tokens == 20
@@ -106,7 +106,7 @@ def test_stream_has_the_same_text_one_end_and_a_final_usage(client, trace):
     assert b"".join(bytes(token.bytes) for token in tokens).decode(errors="replace") == trace.text
 
 
-def test_stream_has_no_null_usage_and_ends_with_done(address):
+def test_a_stream_without_usage_has_no_usage_field_and_ends_with_done(address):
     body = ASKED | {"stream": True, "max_tokens": 3, "seed": 1}
     with httpx.stream("POST", f"{address}/chat/completions", json=body) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -115,7 +115,7 @@ def test_stream_has_no_null_usage_and_ends_with_done(address):
     assert all("usage" not in json.loads(line.removeprefix("data: ")) for line in lines[:-1])
 
 
-def test_text_is_continued(client, generator):
+def test_completions_continue_a_text(client, generator):
     settings = SamplingParams(0, max_new_tokens=12, logprobs=2)
     trace = generator.run("abcabc", settings, raw=True)
     request = {"model": "tiny", "prompt": "abcabc", "max_tokens": 12, "temperature": 0}
@@ -133,14 +133,14 @@ def test_text_is_continued(client, generator):
     assert "".join(chunk.choices[0].text for chunk in chunks) == trace.text
 
 
-def test_stop_string_ends_an_answer_and_is_not_part_of_it(client, trace):
+def test_a_stop_text_ends_an_answer_and_is_not_returned(client, trace):
     stop = next(letter for letter in map(chr, range(33, 127)) if letter in trace.text[3:])
     answer = client.chat.completions.create(**ASKED, **CHOSEN, max_tokens=20, stop=stop)
     assert answer.choices[0].finish_reason == "stop"
     assert answer.choices[0].message.content == trace.text[: trace.text.index(stop)]
 
 
-def test_content_parts_and_the_developer_role_are_accepted(client):
+def test_content_can_be_parts_and_developer_means_system(client):
     texts = set()
     for role, content in (("developer", [{"type": "text", "text": PROMPT}]), ("system", PROMPT)):
         messages = [{"role": role, "content": "Be brief."}, {"role": "user", "content": content}]
@@ -150,7 +150,7 @@ def test_content_parts_and_the_developer_role_are_accepted(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_disconnected_client_ends_the_answer(generator, stream, monkeypatch):
+def test_a_disconnect_ends_the_answer(generator, stream, monkeypatch):
     gated, halts, work = Gated(generator), [], OneGenerator._work
     monkeypatch.setattr(OneGenerator, "_work", lambda *arguments: (halts.append(arguments[-1]), work(*arguments)))
     gated.gate.clear()
@@ -166,15 +166,17 @@ def test_disconnected_client_ends_the_answer(generator, stream, monkeypatch):
     assert gated.closed == ["stopped"]
 
 
-def test_chat_template_receives_the_arguments_of_a_request(client, generator, monkeypatch):
-    calls = []
+def test_chat_template_arguments_are_passed_on(client, generator, monkeypatch):
+    options_of_calls = []
     stream = type(generator).stream
     monkeypatch.setattr(
-        type(generator), "stream", lambda *arguments, **options: calls.append(options) or stream(*arguments, **options)
+        type(generator),
+        "stream",
+        lambda *arguments, **options: options_of_calls.append(options) or stream(*arguments, **options),
     )
     extra = {"chat_template_kwargs": {"enable_thinking": False}}
     assert client.chat.completions.create(**ASKED, max_tokens=1, extra_body=extra)
-    assert calls[0]["template_arguments"] == {"enable_thinking": False}
+    assert options_of_calls[0]["template_arguments"] == {"enable_thinking": False}
 
 
 class Answer(BaseModel):
@@ -199,7 +201,7 @@ def test_structured_output_is_parsed_by_the_client(client, method):
     assert answer.choices[0].message.content.lstrip()[:1] == "{"
 
 
-def test_settings_of_the_library_keep_their_names(client, generator):
+def test_settings_of_the_library_are_accepted_by_their_names(client, generator):
     settings = {"min_p": 0.1, "repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.5, "top_k": 40}
     sampling = SamplingParams(1, seed=2, max_new_tokens=16, logit_bias={65: 4.0}, **settings)
     extra = {name: settings.pop(name) for name in ("min_p", "repetition_penalty", "top_k")}
@@ -209,7 +211,7 @@ def test_settings_of_the_library_keep_their_names(client, generator):
     assert answer.choices[0].message.content == generator.run(PROMPT, sampling).text
 
 
-def test_answers_without_a_head_use_plain_decoding():
+def test_without_a_head_every_method_is_answered_by_plain_decoding():
     generator = tiny_generator(None)
     with served(generator) as (address, _), openai.OpenAI(base_url=address, api_key="any", max_retries=0) as client:
         expected = generator.run(PROMPT, SamplingParams(0, max_new_tokens=8), "autoregressive").text
@@ -220,7 +222,7 @@ def test_answers_without_a_head_use_plain_decoding():
             assert answer.choices[0].message.content == expected and answer.jakiro["method"] == "autoregressive"
 
 
-def test_incomplete_characters_have_distinct_names_and_offsets_count_the_text(client, generator):
+def test_incomplete_characters_have_distinct_names_and_offsets_count_characters(client, generator):
     """Three tokens of one byte each, the halves of “é” and a letter, are forced by a grammar."""
     request = {"model": "tiny", "prompt": "abc", "max_tokens": 3, "temperature": 0}
     token_ids = generator.token_text.encode("éx")
@@ -230,14 +232,14 @@ def test_incomplete_characters_have_distinct_names_and_offsets_count_the_text(cl
     assert answer.logprobs.tokens == ["bytes:\\xc3", "bytes:\\xa9", "x"]
     assert answer.logprobs.text_offset == [0, 0, 1]
     for best in answer.logprobs.top_logprobs:
-        assert len(best) in (20, 21), "names of tokens must be distinct"
+        assert len(best) in (20, 21), "no two tokens share a name"
     chunks = client.completions.create(**request, logprobs=0, extra_body=grammar, stream=True)
     offsets = [offset for chunk in chunks if (logprobs := chunk.choices[0].logprobs) for offset in logprobs.text_offset]
     assert offsets == [0, 0, 1]
 
 
-def test_whitespace_in_json_is_bounded_unless_the_schema_sets_it(client):
-    """The bias simulates a model that would write whitespace without end."""
+def test_whitespace_in_json_is_bounded_or_as_the_schema_defines(client):
+    """A bias on whitespace simulates a model that writes it without end."""
     schema = {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 2}
     blanks = {"32": 100, "10": 100, "9": 100, "13": 100}
     request = ASKED | {"temperature": 0, "max_tokens": 200, "logit_bias": blanks}
@@ -249,7 +251,7 @@ def test_whitespace_in_json_is_bounded_unless_the_schema_sets_it(client):
         assert max(map(len, runs), default=0) <= bound
 
 
-def test_thread_that_cannot_start_releases_its_turn(generator, monkeypatch):
+def test_a_thread_that_cannot_start_releases_the_turn(generator, monkeypatch):
     with served(generator) as (address, backend):
         start = threading.Thread.start
 

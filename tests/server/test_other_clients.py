@@ -1,4 +1,4 @@
-"""Two other clients, used as in their documentation: the command `llm`, and litellm."""
+"""The clients `llm` and litellm, configured as their documentation describes."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.rare
 
 @pytest.fixture(scope="module")
 def served_text():
-    """Yield the address, and the text that the library decodes."""
+    """Yield the address of a server and the text that the library decodes."""
     generator = tiny_generator()
     with served(generator) as (address, _):
         yield address, generator.run(PROMPT, SamplingParams(0, max_new_tokens=20)).text
@@ -42,17 +42,17 @@ def run(*command: str, **variables: str) -> str:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_llm_works_with_its_file_of_models(served_text, tmp_path, streamed):
+def test_llm_uses_a_model_of_its_configuration_file(served_text, tmp_path, streamed):
     address, text = served_text
     entry = f"- model_id: here\n  model_name: tiny\n  api_base: {address}\n"
     (tmp_path / "extra-openai-models.yaml").write_text(entry, encoding="utf-8")
     options = ["--no-log", "--key", "any", "-o", "temperature", "0", "-o", "max_tokens", "20"]
     options += [] if streamed else ["--no-stream"]
-    # A user folder of its own, without files of the user
-    output = run("-m", "llm", "-m", "here", *options, PROMPT, LLM_USER_PATH=str(tmp_path))
-    assert output.strip() == text.strip()
+    # The client reads no other configuration of the user
+    said = run("-m", "llm", "-m", "here", *options, PROMPT, LLM_USER_PATH=str(tmp_path))
+    assert said.strip() == text.strip()
 
 
-def test_litellm_works_with_an_openai_compatible_server(served_text):
+def test_litellm_reads_text_usage_and_stream(served_text):
     address, text = served_text
     assert run("-c", LITELLM, address, PROMPT, LITELLM_LOCAL_MODEL_COST_MAP="True") == text

@@ -1,4 +1,4 @@
-"""Refused requests: one sentence in OpenAI's format, with a status that clients handle."""
+"""Refused requests: one sentence in OpenAI's format with the status and the field."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -109,7 +109,7 @@ def error_of(answer: httpx.Response) -> dict:
         ({"messages": [{"role": "user", "content": "many words " * 200}]}, "messages", "Your prompt has"),
     ],
 )
-def test_invalid_field_is_named(address, fields, param, sentence):
+def test_an_invalid_field_is_named(address, fields, param, sentence):
     answer = post(address, ASKED | fields)
     error = error_of(answer)
     assert answer.status_code == 400 and error["message"].startswith(sentence)
@@ -128,7 +128,7 @@ def test_invalid_field_is_named(address, fields, param, sentence):
         ({"echo": 1}, "echo should be a valid boolean; got 1."),
     ],
 )
-def test_invalid_field_of_a_completion_is_named(address, fields, sentence):
+def test_an_invalid_field_of_a_completion_is_named(address, fields, sentence):
     answer = post(address, {"model": "tiny", "prompt": "abc"} | fields, "completions")
     assert answer.status_code == 400 and error_of(answer)["message"].startswith(sentence)
 
@@ -148,7 +148,7 @@ JSON = st.recursive(
 
 @settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=6), st.sampled_from([read_chat, read_text]))
-def test_any_body_is_a_request_or_a_refusal_that_can_be_sent(fields, read):
+def test_random_bodies_are_read_or_refused(fields, read):
     try:
         read({"model": "tiny", "messages": ASKED["messages"], "prompt": "?"} | fields, 100)
     except Refusal as refusal:
@@ -200,7 +200,7 @@ def test_neutral_values_mean_what_other_servers_define(address):
     assert isinstance(text_of(messages=messages, temperature=0), str)
 
 
-def test_other_paths_and_methods_are_refused(address):
+def test_unknown_paths_and_methods_are_refused(address):
     assert error_of(httpx.get(f"{address}/embeddings"))["message"].startswith(
         "GET /v1/embeddings is not served; /v1 has"
     )
@@ -218,7 +218,7 @@ def test_other_paths_and_methods_are_refused(address):
         (b" " * 600_000, "application/json", 413, "The request is too large: at most 512 KB are read here."),
     ],
 )
-def test_only_a_json_object_is_read(address, content, kind, status, sentence):
+def test_a_body_must_be_a_json_object(address, content, kind, status, sentence):
     answer = httpx.post(f"{address}/chat/completions", content=content, headers={"content-type": kind})
     assert answer.status_code == status and error_of(answer)["message"].startswith(sentence)
 
@@ -236,7 +236,7 @@ def test_requests_of_websites_are_refused(address, locked):
     assert httpx.get(f"{address}/models", headers={"origin": address.removesuffix("/v1")}).status_code == 200
 
 
-def test_key_is_accepted_in_either_header_and_with_any_host(locked):
+def test_a_key_is_accepted_in_either_header(locked):
     for headers in ({}, {"authorization": "Bearer open"}, {"authorization": "Basic sesame"}, {"api-key": "open"}):
         answer = httpx.get(f"{locked}/models", headers=headers)
         assert answer.status_code == 401 and error_of(answer)["code"] == "invalid_api_key"
@@ -248,7 +248,7 @@ def test_key_is_accepted_in_either_header_and_with_any_host(locked):
         openai.OpenAI(base_url=locked, api_key="open", max_retries=0).models.list()
 
 
-def test_keys_are_read_from_the_option_or_from_a_file(tmp_path):
+def test_keys_are_read_from_the_option_or_a_file(tmp_path):
     assert read_keys(None) == () and read_keys("AbC/d+e=") == ("AbC/d+e=",)
     file = tmp_path / "keys"
     file.write_text("\ufeffone\ntwo\n", encoding="utf-8")
@@ -261,7 +261,7 @@ def test_keys_are_read_from_the_option_or_from_a_file(tmp_path):
         read_keys(str(file))
 
 
-def test_prompt_caches_belong_to_a_key_and_a_cache_name(address, locked, gated):
+def test_prompt_caches_belong_to_a_key_and_a_cache_key(address, locked, gated):
     gated.owners.clear()
     post(address, ASKED | {"max_tokens": 1, "prompt_cache_key": "mine"}, authorization="Bearer any")
     assert gated.owners == [None]
@@ -273,7 +273,7 @@ def test_prompt_caches_belong_to_a_key_and_a_cache_name(address, locked, gated):
     assert "sesame" not in str(gated.owners)
 
 
-def test_full_queue_returns_when_to_retry(gated):
+def test_a_full_queue_returns_when_to_retry(gated):
     request = ASKED | {"max_tokens": 3, "temperature": 0}
     gated.gate.clear()
     with served(gated, queue_length=1) as (address, backend), ThreadPoolExecutor(2) as threads:
@@ -289,7 +289,7 @@ def test_full_queue_returns_when_to_retry(gated):
     assert (error["type"], error["message"]) == ("rate_limit_error", "The queue is full; ask again later.")
 
 
-def test_error_inside_an_answer_is_reported_and_the_next_request_works(address, gated, capfd):
+def test_an_error_inside_an_answer_has_openais_format_and_the_next_request_works(address, gated, capfd):
     client = openai.OpenAI(base_url=address, api_key="any", max_retries=0)
     gated.failing = RuntimeError("/secret/path")
     with pytest.raises(openai.APIError, match=r"^Something went wrong while answering \(RuntimeError\); ask again\.$"):

@@ -1,4 +1,4 @@
-"""Usage in OpenAI's format: accepted tokens of a step that the end of an answer truncates."""
+"""Usage counts accepted tokens correctly if the end of an answer cuts a step."""
 
 from types import SimpleNamespace
 
@@ -9,8 +9,8 @@ from tests.test_trace import header, node, step
 
 
 @pytest.mark.parametrize(("num_committed", "accepted"), [(4, 3), (3, 3), (2, 2), (1, 1)])
-def test_accepted_tokens_exclude_those_after_the_end_of_the_answer(num_committed, accepted):
-    """Truncate a step of three accepted nodes and a bonus token."""
+def test_accepted_tokens_are_those_in_the_answer(num_committed, accepted):
+    """A step of three accepted nodes and a bonus token, cut after some of them."""
     nodes = (node(10), *(node(10 + depth, depth - 1, depth, "expert_0") for depth in (1, 2, 3)))
     last = step(0, (1, 2, 3), nodes, committed=(11, 12, 13, 99)[:num_committed])
     options = SimpleNamespace(include_usage=False)

@@ -1,4 +1,4 @@
-"""Fitted weights of log q and of noise, and shares of promised chances that trees keep."""
+"""Fitted weights of log q and of noise, and the shares of predicted acceptance that trees achieve."""
 
 import math
 
@@ -22,7 +22,7 @@ def test_planted_weights_of_log_q_and_noise_are_recovered():
     assert fit_weights([log_q, noise], chosen) == pytest.approx([1.6, 0.7], rel=0.05)
 
 
-def test_rows_without_a_choice_are_left_out_and_bounds_hold():
+def test_rows_without_a_choice_are_ignored_and_bounds_hold():
     generator = torch.Generator().manual_seed(0)
     log_q = torch.randn(500, 10, generator=generator).log_softmax(-1)
     best = log_q.argmax(-1)
@@ -49,14 +49,14 @@ def step(chances: tuple[float, ...], accepted: int) -> ReplayedStep:
     return ReplayedStep((), tuple(range(1, accepted + 1)), len(chances), ("expert:0",) * accepted, chances)
 
 
-def test_a_share_is_kept_over_expected_where_the_level_above_was_kept():
+def test_share_is_accepted_over_expected_where_the_level_above_was_accepted():
     steps = [*[step((0.8, 0.6), 2)] * 10, *[step((0.8, 0.6), 1)] * 10, *[step((0.8,), 0)] * 20]
     shares = shares_by_level(steps)
     assert shares == pytest.approx({1: (20 + PRIOR) / (32 + PRIOR), 2: (10 + PRIOR) / (12 + PRIOR)})
 
 
 def answered(target, temperature: float, count: int) -> list[tuple[SamplingParams, list[Answer]]]:
-    """Random texts, which a head that has learned nothing drafts badly for."""
+    """Return random texts, for which an untrained head drafts badly."""
     generator = torch.Generator().manual_seed(0)
     texts = [torch.randint(2, 40, (40,), generator=generator) for _ in range(count)]
     answers = [Answer(ids, features_of(target)(ids[None])[0], 4, 34) for ids in texts]
@@ -64,19 +64,19 @@ def answered(target, temperature: float, count: int) -> list[tuple[SamplingParam
 
 
 @pytest.mark.parametrize("fusion", ["summed", "decoupled"])
-def test_every_branch_and_level_gets_its_share_and_trees_then_promise_less(fusion):
+def test_every_branch_and_level_has_a_share_that_lowers_predictions(fusion):
     target = tiny_target()
     head = tiny_head(target, fusion, draft_vocab=30)
     weights = {f"main/{depth}/sampled": 4.0 for depth in range(1, 7)}
     head.config.calibration.update(weights)
-    found = kept_shares(METHODS.drafter_of(head), answered(target, 1.0, 3))
+    shares = kept_shares(METHODS.drafter_of(head), answered(target, 1.0, 3))
     assert head.config.calibration == weights
-    branches = {name.split("/")[0] for name in found}
+    branches = {name.split("/")[0] for name in shares}
     assert branches == ({"main", "contrastive"} if fusion == "summed" else {"main"})
-    assert all(name.endswith("/sampled-kept") and 0 < share <= 1 for name, share in found.items())
-    # Weights that are far too sure of random text
-    assert found["main/1/sampled-kept"] < 0.9
-    head.config.calibration.update(found)
+    assert all(name.endswith("/sampled-kept") and 0 < share <= 1 for name, share in shares.items())
+    # The weights overestimate acceptance on random text
+    assert shares["main/1/sampled-kept"] < 0.9
+    head.config.calibration.update(shares)
     again = kept_shares(METHODS.drafter_of(head), answered(target, 1.0, 3))
-    assert found["main/1/sampled-kept"] < again["main/1/sampled-kept"] <= 1
+    assert shares["main/1/sampled-kept"] < again["main/1/sampled-kept"] <= 1
     assert all(math.isfinite(share) for share in again.values())

@@ -38,8 +38,8 @@ def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def done(*arguments):
-    """A command that succeeds."""
+def succeed(*arguments):
+    """Run a command that must succeed."""
     result = invoke(*arguments)
     assert result.exit_code == 0, result.exception
 
@@ -48,13 +48,13 @@ def done(*arguments):
 def corpus_folder(target_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     options = ("--rows", 12, "--max-new-tokens", 20, "--max-message-tokens", 8, "--min-distinct", 0)
-    done("corpus", folder, "--target", target_folder, *options)
+    succeed("corpus", folder, "--target", target_folder, *options)
     return folder
 
 
-def test_a_corpus_of_made_messages_takes_its_passages_from_another(target_folder, corpus_folder, tmp_path):
+def test_corpus_of_made_messages_uses_passages_of_another_corpus(target_folder, corpus_folder, tmp_path):
     limits = ("--rows", 2, "--max-new-tokens", 4, "--min-distinct", 0)
-    done("corpus", tmp_path, "--target", target_folder, "--made", "--passages", corpus_folder, *limits)
+    succeed("corpus", tmp_path, "--target", target_folder, "--made", "--passages", corpus_folder, *limits)
     assert len(read_corpus([tmp_path])) == 2
 
 
@@ -64,34 +64,34 @@ TRAIN = ("--max-steps", 3, "--batch-tokens", 256, "--expert-width", 8, "--valida
 
 @pytest.fixture(scope="module")
 def first(target_folder, corpus_folder, tmp_path_factory):
-    """A folder with a trained `head` and the features in `work`."""
+    """Return a folder with a trained `head` and the features in `work`."""
     folder = tmp_path_factory.mktemp("first")
     arguments = ["train", corpus_folder, "--target", target_folder, "--out", folder / "head", *TRAIN[:4], *TRAIN[6:]]
-    done(*arguments, "--work", folder / "work", "--expert-width", 16)
+    succeed(*arguments, "--work", folder / "work", "--expert-width", 16)
     return folder
 
 
 @pytest.mark.parametrize("method", [method.name for method in with_own_head()])
-def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
+def test_head_of_every_method_is_trained_calibrated_exported_and_measured(
     own_cache, method, first, target_folder, corpus_folder, tmp_path
 ):
     arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN]
     folders = ("--work", tmp_path / "own", "--features", first / "work" / "features")
-    done(*arguments, *folders, "--method", method)
+    succeed(*arguments, *folders, "--method", method)
     head = load_head(tmp_path / "head")
     assert head.config.kind == METHODS[method].needs.head[0] and "main/1/greedy" in head.config.calibration
     few = ("--target", target_folder, "--texts", 3, "--max-new-tokens", 6)
-    done("calibrate", tmp_path / "head", corpus_folder, *few)
+    succeed("calibrate", tmp_path / "head", corpus_folder, *few)
     assert "main/1/sampled-0.7-kept" in load_head(tmp_path / "head").config.calibration
     card = (tmp_path / "head" / "README.md").read_text()
     assert f"| method | {method} |" in card and "| minutes, steps | 0.0, 3 |" in card and "| main_1/top1 | " in card
     assert f"| Parameters | {sum(parameter.numel() for parameter in head.parameters()):,} |" in card
     small = tmp_path / "small"
-    done("export", "--head", tmp_path / "head", "--format", "int8", "--out", small)
+    succeed("export", "--head", tmp_path / "head", "--format", "int8", "--out", small)
     assert (small / "README.md").read_text() == card and (small / "manifest.json").is_file()
     numbers = tmp_path / "tau.json"
     measured = ("--answers", tmp_path / "answers", "--limit", 1, "--max-new-tokens", 8, "--nodes", 8, "--out", numbers)
-    done("evaluate", "--head", small, "--target", target_folder, *measured)
+    succeed("evaluate", "--head", small, "--target", target_folder, *measured)
     assert {score["method"] for score in json.loads(numbers.read_text())["scores"]} == {method}
     generator = JakiroGenerator.from_pretrained(str(target_folder), str(small), "cpu", "float32")
     sampling = SamplingParams(max_new_tokens=8, temperature=1.0)
@@ -101,14 +101,14 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
 
 @pytest.fixture
 def train(target_folder, corpus_folder, tmp_path):
-    """The result of a training that writes `head` and `work` in the test's folder."""
+    """Return a function that trains a head in `head` and `work` of the test's folder and returns the result."""
     folders = ("--target", target_folder, "--out", tmp_path / "head", "--work", tmp_path / "work")
     return lambda *options, corpus=corpus_folder: invoke("train", corpus, *folders, *options)
 
 
-def test_training_goes_on_from_a_head_of_the_same_shape_with_its_width_and_vocabulary(first, train, tmp_path):
-    given = ("--features", first / "work" / "features", "--init", first / "head", "--learning-rate", 1e-9)
-    result = train(*TRAIN[:4], *TRAIN[6:8], *given)
+def test_training_continues_a_head_with_its_width_and_vocabulary(first, train, tmp_path):
+    options = ("--features", first / "work" / "features", "--init", first / "head", "--learning-rate", 1e-9)
+    result = train(*TRAIN[:4], *TRAIN[6:8], *options)
     assert result.exit_code == 0, result.exception
     head, start = load_head(tmp_path / "head"), load_head(first / "head")
     assert head.config.expert_intermediate_size == 16 and torch.equal(head.draft_token_ids, start.draft_token_ids)
@@ -128,7 +128,7 @@ def test_training_goes_on_from_a_head_of_the_same_shape_with_its_width_and_vocab
         (("--expert-width", 8), r"of shape \(16, 16\), the options ask for \(16, 8\); give the same method"),
     ],
 )
-def test_a_head_of_another_shape_is_refused_before_anything_is_computed(
+def test_head_of_another_shape_is_refused_before_any_computation(
     options, sentence, first, train, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(loader.weights, "load_target", None)
@@ -137,9 +137,7 @@ def test_a_head_of_another_shape_is_refused_before_anything_is_computed(
     assert not (tmp_path / "work").exists()
 
 
-def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(
-    own_cache, first, target_folder, corpus_folder, tmp_path
-):
+def test_head_is_recalibrated_on_unread_rows(own_cache, first, target_folder, corpus_folder, tmp_path):
     out = shutil.copytree(first / "head", tmp_path / "head")
     trained, weights = json.loads((out / "config.json").read_text()), (out / "head.safetensors").read_bytes()
     config = CalibrateConfig(str(out), (str(corpus_folder),), target=str(target_folder), texts=3, max_new_tokens=6)
@@ -157,7 +155,7 @@ def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(
     calibrate(replace(config, unread=True))
 
 
-def test_an_eagle3_head_is_calibrated(own_cache, target_folder, corpus_folder, tmp_path):
+def test_eagle3_head_is_calibrated(own_cache, target_folder, corpus_folder, tmp_path):
     target, folder = byte_target(num_layers=5), tmp_path / "head"
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "expert_intermediate_size": 16}
     config = Eagle3Config(vocab_size=target.config.vocab_size, num_states=1, **sizes)
@@ -167,7 +165,7 @@ def test_an_eagle3_head_is_calibrated(own_cache, target_folder, corpus_folder, t
     calibrate(config)
     fitted = load_head(folder).config.calibration
     assert {"main/1/greedy", "main/2/noise-0.7", "main/1/sampled-kept"} <= set(fitted)
-    # Where others' weights lie, a config in our form would not belong to them
+    # A config in our format would not match weights of another project
     before = (folder / "config.json").read_bytes()
     with pytest.raises(
         ValueError, match=r"The config of .* names no target; give the one that the head was trained for"
@@ -186,7 +184,7 @@ THINKING = (
 )
 
 
-def test_a_corpus_is_written_with_the_template_s_arguments(target_folder, tmp_path):
+def test_corpus_is_written_with_template_arguments(target_folder, tmp_path):
     target = tmp_path / "target"
     shutil.copytree(target_folder, target)
     (target / "chat_template.jinja").write_text(THINKING, encoding="utf-8")
@@ -196,27 +194,27 @@ def test_a_corpus_is_written_with_the_template_s_arguments(target_folder, tmp_pa
         options = ("--rows", 2, "--max-new-tokens", 6, "--max-message-tokens", 4, "--min-distinct", 0)
         return invoke("corpus", corpus, "--target", target, *options, *arguments)
 
-    told = '{"thinking": true}'
-    result = write("--template-arguments", told)
+    thinking = '{"thinking": true}'
+    result = write("--template-arguments", thinking)
     assert result.exit_code == 0, result.output
     tokenizer = byte_tokenizer()
     rows = read_corpus([corpus])
     assert rows and all(tokenizer.decode(row.ids[: row.a0]).endswith("<think>") for row in rows)
     assert read_manifest(corpus)["settings"]["template_arguments"] == {"thinking": True}
-    for others in ((), ("--template-arguments", '{"thinking": false}')):
-        refused = write(*others)
+    for changed in ((), ("--template-arguments", '{"thinking": false}')):
+        refused = write(*changed)
         assert refused.exit_code and "made with other settings (template_arguments)" in str(refused.exception)
-    assert write("--template-arguments", told).exit_code == 0
+    assert write("--template-arguments", thinking).exit_code == 0
 
 
-def test_training_does_not_keep_the_target(train, monkeypatch):
-    """It would stay on the GPU."""
+def test_training_releases_the_target(train, monkeypatch):
+    """Otherwise it would stay in GPU memory."""
     seen, read = {}, loader.weights.load_target
 
-    def load_target(*given, **options):
-        model, *others = read(*given, **options)
-        seen["target"], seen["dtype"] = weakref.ref(model), given[2]
-        return model, *others
+    def load_target(*arguments, **options):
+        model, *rest = read(*arguments, **options)
+        seen["target"], seen["dtype"] = weakref.ref(model), arguments[2]
+        return model, *rest
 
     def trainer(head, *_, **options):
         gc.collect()
@@ -224,7 +222,7 @@ def test_training_does_not_keep_the_target(train, monkeypatch):
         seen["tables"] = {head.embedding.dtype, head.output_weight.dtype}
         raise ValueError("far enough")
 
-    # As on a GPU that computes it
+    # As on a GPU that supports bfloat16
     monkeypatch.setattr(train_module, "target_dtype", lambda device: torch.bfloat16)
     monkeypatch.setattr(loader.weights, "load_target", load_target)
     monkeypatch.setattr(train_module, "Trainer", trainer)
@@ -233,9 +231,7 @@ def test_training_does_not_keep_the_target(train, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["train", "corpus", "evaluate", "calibrate"])
-def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(
-    command, target_folder, corpus_folder, tmp_path, monkeypatch
-):
+def test_missing_gpu_is_refused_before_anything_is_read(command, target_folder, corpus_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(loader.weights, "load_target", None)
     arguments = {
         "train": [corpus_folder, "--out", tmp_path / "head", "--work", tmp_path / "work", *TRAIN],
@@ -245,16 +241,16 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(
     }[command]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = invoke(command, *arguments, "--target", target_folder, "--device", "cuda")
-    assert "“cuda” was asked for, but no GPU is visible here" in str(result.exception)
+    assert "“cuda” is not available: no GPU is visible here" in str(result.exception)
 
 
-def test_held_out_texts_on_which_nothing_can_be_judged_are_refused_before_training(train, tmp_path):
+def test_too_short_held_out_texts_are_refused_before_training(train, tmp_path):
     write_part(tmp_path / "part-00000.jsonl.gz", [Row([5, 6, 7 + n], "prompts", 0.0, 1, 1) for n in range(9)])
     result = train(*TRAIN, corpus=tmp_path)
     assert "The first 4 held-out texts are too short to evaluate a head" in str(result.exception)
 
 
-def test_a_damaged_answer_is_written_again(tmp_path):
+def test_damaged_answer_is_written_again(tmp_path):
     model, sampling = byte_target(num_layers=1), SamplingParams(max_new_tokens=4)
     folder = AnswerFolder(model, byte_tokenizer(), "0", tmp_path, 2)
     (before,) = folder.answers_to_ids([[5, 6]], sampling)
@@ -280,7 +276,7 @@ def test_a_damaged_answer_is_written_again(tmp_path):
         (("--max-steps", 3, "--resume", "--validation-rows", 4), "Nothing to resume"),
     ],
 )
-def test_bad_options_are_one_sentence(train, arguments, sentence):
+def test_invalid_options_are_refused_in_one_sentence(train, arguments, sentence):
     result = train(*arguments)
     assert result.exit_code != 0
     assert sentence in str(result.exception)
@@ -290,18 +286,18 @@ def test_bad_options_are_one_sentence(train, arguments, sentence):
     ("arguments", "sentence"),
     [
         (("--rows", 0), "must be at least 1"),
-        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
-        (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; you gave 2"),
+        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; got 'warm' in it."),
+        (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; got 2"),
     ],
 )
-def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):
-    # Nothing is read before they are checked: there is no such target
+def test_invalid_corpus_options_are_refused_in_one_sentence(tmp_path, arguments, sentence):
+    # Options are checked before anything is read: this target does not exist
     result = invoke("corpus", tmp_path / "corpus", "--target", tmp_path / "none", *arguments)
     assert result.exit_code != 0
     assert sentence in str(result.exception)
 
 
-def test_a_training_is_plain_data_that_makes_the_same_head(target_folder, corpus_folder, tmp_path):
+def test_training_config_gives_the_head_of_the_command(target_folder, corpus_folder, tmp_path):
     options = TrainingOptions(max_steps=2, batch_tokens=256, num_validation=4, weights=LossWeights(contrastive=0.1))
     config = train_module.TrainConfig(
         (str(corpus_folder),), str(tmp_path / "config"), str(tmp_path / "work"), options, target=str(target_folder),
@@ -310,6 +306,6 @@ def test_a_training_is_plain_data_that_makes_the_same_head(target_folder, corpus
     head = train_module.train(config)
     folders = ("--out", tmp_path / "command", "--work", tmp_path / "work", "--target", target_folder, "--no-report")
     shape = ("--max-steps", 2, *TRAIN[2:], "--contrastive-weight", 0.1)
-    done("train", corpus_folder, *folders, *shape)
+    succeed("train", corpus_folder, *folders, *shape)
     for name, tensor in load_head(tmp_path / "command").named_parameters():
         assert torch.equal(tensor, head.get_parameter(name).half().float()), name

@@ -1,4 +1,4 @@
-"""Training and measuring on a pretended GPU: no tensor of the CPU meets one of the device."""
+"""Training and calibration on a simulated GPU: CPU and device tensors are never mixed."""
 
 from contextlib import nullcontext
 
@@ -29,13 +29,13 @@ def cache(tmp_path):
 
 
 def head_on(device: torch.device, fusion: str):
-    """The tiny head and the target's output rows; for the pretended device inside `DeviceTags`."""
+    """Return the tiny head and the target's output rows; on the simulated device only inside `DeviceTags`."""
     target = tiny_target()
     embedding, output_weight = (layer.weight.to(device) for layer in (target.get_input_embeddings(), target.lm_head))
     return tiny_head(target, fusion, draft_vocab=30).to(device).bind(embedding, output_weight), output_weight
 
 
-def test_the_device_tag_mode_refuses_what_a_gpu_refuses():
+def test_device_tag_mode_rejects_operations_that_a_gpu_rejects():
     with DeviceTags():
         ours, index = torch.ones(3, 3).to(PRETENDED), torch.tensor([0, 2])
         assert (ours.device, (ours + torch.tensor(1.0)).device, ours[index].device) == (PRETENDED,) * 3
@@ -53,15 +53,15 @@ def test_the_device_tag_mode_refuses_what_a_gpu_refuses():
             ours.numpy()
 
 
-def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monkeypatch):
+def test_device_tag_head_is_recalibrated_on_the_device_of_the_target(tmp_path, monkeypatch):
     target, corpus = support.tiny_target(), tmp_path / "part-00000.jsonl.gz"
     generator = torch.Generator().manual_seed(0)
     texts = torch.randint(0, 250, (4, 14), generator=generator).tolist()
     write_part(corpus, [Row(ids, "prompts", 0.0, 8, 8) for ids in texts])
     monkeypatch.setattr(bound, "cache_folder", lambda: tmp_path / "cache")
 
-    def found(device):
-        monkeypatch.setattr(calibrate_module, "choose_device", lambda asked: device)
+    def calibrate_on(device):
+        monkeypatch.setattr(calibrate_module, "choose_device", lambda name: device)
         monkeypatch.setattr(calibrate_module, "target_dtype", lambda device: torch.float32)
         target_there = tiny_model().to(device), byte_tokenizer(), device.type
         monkeypatch.setattr(bound, "read_target", lambda *_: target_there)
@@ -71,13 +71,13 @@ def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monk
         return calibrate(config), load_head(folder).config.calibration
 
     with DeviceTags():
-        shares, weights = found(PRETENDED)
-    expected_shares, expected = found(CPU)
+        shares, weights = calibrate_on(PRETENDED)
+    expected_shares, expected = calibrate_on(CPU)
     assert weights == pytest.approx(expected, abs=2e-3) and shares == pytest.approx(expected_shares, abs=0.05)
 
 
 @pytest.mark.parametrize("fusion", ["summed", "decoupled"])
-def test_device_tag_training_reaches_its_checkpoint_and_is_resumed_with_its_average(cache, fusion, tmp_path):
+def test_device_tag_training_is_resumed_with_its_average(cache, fusion, tmp_path):
     options = TrainingOptions(max_steps=3, batch_tokens=64, num_validation=4, unroll_from=0.5, average_from=0.0)
     seen = []
 
@@ -99,14 +99,14 @@ def test_device_tag_training_reaches_its_checkpoint_and_is_resumed_with_its_aver
         again.step -= 1
         again.run()
         trained, weight = again.head.to(CPU), head_on(PRETENDED, fusion)[1].to(CPU)
-    # Outside the tags the same trained head agrees as often
+    # Outside of the mode the same head has the same agreement
     expected = agreement(objective_for(trained, LossWeights()), held_out(cache, [0, 1], weight), 2)
     assert seen[-1] == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize(("in_hardware", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_device_tag_cards_that_emulate_bfloat16_get_float16(monkeypatch, in_hardware, dtype):
-    """T4 and V100: `is_bf16_supported` alone is true there."""
+    """On T4 and V100 `is_bf16_supported` returns True by default, but bfloat16 is emulated."""
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or in_hardware
@@ -122,5 +122,5 @@ def test_device_tag_rotary_frequencies_stay_float32_in_any_dtype(tmp_path, dtype
     with DeviceTags():
         moved = head.to(PRETENDED, dtype)
         assert moved.fc.weight.dtype == dtype and moved.rotary.inv_freq.is_cuda
-    for each in (head, load_head(tmp_path, dtype=dtype)):
-        assert each.rotary.inv_freq.dtype == torch.float32 and torch.equal(each.rotary.inv_freq, frequencies)
+    for loaded in (head, load_head(tmp_path, dtype=dtype)):
+        assert loaded.rotary.inv_freq.dtype == torch.float32 and torch.equal(loaded.rotary.inv_freq, frequencies)

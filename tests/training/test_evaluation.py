@@ -46,7 +46,7 @@ def stock(model, tmp_path_factory):
 
 
 def lucky(head):
-    """Hands the target's feature on, so that a tree of guesses is right now and then."""
+    """Copy the target's feature to the output, so that candidates are sometimes correct."""
     with torch.no_grad():
         head.fc.weight[:, head.config.hidden_size :] = torch.eye(head.config.hidden_size)
     return head
@@ -66,7 +66,7 @@ def answers_of(model, folder, sampling, feature_layers=()):
         ("eagle3", 1.0),
     ],
 )
-def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path, name, temperature):
+def test_replayed_steps_equal_those_of_the_generator(model, target, tmp_path, name, temperature):
     sampling = SamplingParams(temperature=temperature, seed=5, max_new_tokens=14)
     head = tiny_head(target, **ALL_HEADS[name])
     head = head if name == "eagle3" else lucky(head)
@@ -87,17 +87,17 @@ def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path,
                 tuple(step.nodes[index].proposer for index in step.accepted_path) for step in trace.steps
             ]
         pooled = [step for trace in traces for step in trace.steps]
-        found = next(scores(DEFAULT.name, drafter, answers, sampling, [tree]))
-        assert found.tau == pytest.approx(sum(len(step.accepted_path) for step in pooled) / len(pooled) + 1)
-        assert found.num_steps == len(pooled) and found.tau > 1
-        assert list(found.acceptance_by_depth) == acceptance_by_depth(pooled)
+        score = next(scores(DEFAULT.name, drafter, answers, sampling, [tree]))
+        assert score.tau == pytest.approx(sum(len(step.accepted_path) for step in pooled) / len(pooled) + 1)
+        assert score.num_steps == len(pooled) and score.tau > 1
+        assert list(score.acceptance_by_depth) == acceptance_by_depth(pooled)
         counts = Counter(step.nodes[index].proposer for step in pooled for index in step.accepted_path)
-        assert found.accepted_share == {
-            who: pytest.approx(count / sum(counts.values())) for who, count in counts.items()
+        assert score.accepted_share == {
+            proposer: pytest.approx(count / sum(counts.values())) for proposer, count in counts.items()
         }
 
 
-def test_written_answers_are_not_written_again(model, tmp_path, monkeypatch):
+def test_stored_answers_are_not_written_again(model, tmp_path, monkeypatch):
     sampling = SamplingParams(max_new_tokens=6)
     first = answers_of(model, tmp_path, sampling)
     monkeypatch.setattr(AnswerFolder, "_store", None)
@@ -110,22 +110,22 @@ def test_written_answers_are_not_written_again(model, tmp_path, monkeypatch):
         answers_of(model, tmp_path, sampling, (1,))
 
 
-def test_categories_are_pooled_apart_and_together(model, target, tmp_path):
+def test_categories_are_pooled_separately_and_together(model, target, tmp_path):
     sampling = SamplingParams(max_new_tokens=12)
     drafter = HeadDrafter(tiny_head(target))
-    found = list(scores(DEFAULT.name, drafter, answers_of(model, tmp_path, sampling), sampling, TREES))
-    assert [(score.nodes, score.category) for score in found] == [
+    results = list(scores(DEFAULT.name, drafter, answers_of(model, tmp_path, sampling), sampling, TREES))
+    assert [(score.nodes, score.category) for score in results] == [
         (nodes, category) for nodes in (20, 8) for category in (ALL, "a", "b")
     ]
-    everything, *parts = found[:3]
+    everything, *parts = results[:3]
     assert everything.num_steps == sum(part.num_steps for part in parts)
     accepted = sum((part.tau - 1) * part.num_steps for part in parts)
     assert everything.tau == pytest.approx(accepted / everything.num_steps + 1)
     assert len(everything.prompts) == 3 and sorted(everything.prompts) == sorted(parts[0].prompts + parts[1].prompts)
-    assert [sum(own) for own in zip(*everything.prompts, strict=True)] == [everything.num_steps, round(accepted)]
+    assert [sum(column) for column in zip(*everything.prompts, strict=True)] == [everything.num_steps, round(accepted)]
 
 
-def test_the_command_writes_its_numbers(stock, target, tmp_path):
+def test_command_writes_its_numbers(stock, target, tmp_path):
     save_head(tiny_head(target), tmp_path / "head")
     prompts = tmp_path / "prompts.jsonl"
     lines = [
@@ -140,14 +140,14 @@ def test_the_command_writes_its_numbers(stock, target, tmp_path):
     assert "T 1, 20 nodes" in result.output
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     assert len(numbers["scores"]) == 2 * 2 * 3 and numbers["settings"]["prompts"] == 3
-    # Folders are called by their last part: the numbers may be published
+    # Folders are named by their last part, because the numbers may be published
     assert numbers["head"]["name"] == "head" and numbers["target"]["name"] == stock.name
     refused = CliRunner().invoke(app, [*map(str, arguments), "--nodes", "8,x"])
     assert "--nodes takes a comma list of whole numbers" in str(refused.exception)
     named = ["jakiro", "prompt_lookup", "jakiro+prompt_lookup"]
     several = CliRunner().invoke(app, [*map(str, arguments), "--methods", ",".join(named), "--nodes", "8"])
     assert several.exit_code == 0, several.exception
-    found = json.loads((tmp_path / "numbers.json").read_text())["scores"]
-    assert {score["method"] for score in found} == set(named) and len(found) == 3 * 2 * 3
+    rows = json.loads((tmp_path / "numbers.json").read_text())["scores"]
+    assert {score["method"] for score in rows} == set(named) and len(rows) == 3 * 2 * 3
     same = [score for score in numbers["scores"] if score["nodes"] == 8]
-    assert [score for score in found if score["method"] == "jakiro"] == same
+    assert [score for score in rows if score["method"] == "jakiro"] == same

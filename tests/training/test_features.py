@@ -11,31 +11,31 @@ from tests.training.tiny import HIDDEN, features_of, tiny_cache, tiny_sequences,
 
 
 @pytest.mark.anywhere
-def test_an_interrupted_extraction_is_continued_not_repeated(tmp_path):
+def test_interrupted_extraction_is_continued_not_repeated(tmp_path):
     target, seen = tiny_target(), []
 
-    def watched(ids):
+    def count_and_run(ids):
         seen.append(len(ids))
         return features_of(target)(ids)
 
     options = {"batch_tokens": 64, "group": 8}
-    first = write_features(tmp_path, tiny_sequences(), HIDDEN, watched, **options)
+    first = write_features(tmp_path, tiny_sequences(), HIDDEN, count_and_run, **options)
     assert next(first) == 8
     first.close()
     with pytest.raises(ValueError, match="has the features of 8 of 24 sequences; extract all"):
         FeatureCache(tmp_path)
     before = sum(seen)
-    assert list(write_features(tmp_path, tiny_sequences(), HIDDEN, watched, **options)) == [16, 24]
+    assert list(write_features(tmp_path, tiny_sequences(), HIDDEN, count_and_run, **options)) == [16, 24]
     assert sum(seen) - before == 16
-    whole = tiny_cache(tmp_path.with_name("whole"), target)
-    assert_equal_features(FeatureCache(tmp_path), whole)
+    complete = tiny_cache(tmp_path.with_name("whole"), target)
+    assert_equal_features(FeatureCache(tmp_path), complete)
 
 
 def layered(target, feature_layers):
     return lambda ids: stock_features(target.model, feature_layers, input_ids=ids, use_cache=False)
 
 
-def test_cached_rows_are_the_targets_own_and_those_of_further_layers_follow_the_last_one_s(tmp_path):
+def test_cached_rows_equal_the_last_and_additional_layers_of_the_target(tmp_path):
     target, sequences = tiny_target(), tiny_sequences()
     list(write_features(tmp_path, sequences, HIDDEN, layered(target, (1,)), (1,), batch_tokens=64, group=8))
     cache = FeatureCache(tmp_path)
@@ -50,14 +50,14 @@ def test_cached_rows_are_the_targets_own_and_those_of_further_layers_follow_the_
         torch.testing.assert_close(batch.inputs[row, : len(ids), HIDDEN:], states[1][0], atol=2e-3, rtol=2e-3)
 
 
-def test_buckets_hold_every_sequence_once_within_the_budget():
+def test_buckets_contain_every_sequence_once_within_the_budget():
     lengths = np.array([5, 50, 7, 8, 31, 30, 6, 200])
     batches = length_buckets(lengths, range(8), 64)
     assert sorted(index for batch in batches for index in batch) == list(range(8))
     assert all(len(batch) == 1 or len(batch) * lengths[batch].max() <= 64 for batch in batches)
 
 
-def test_an_epoch_is_a_pure_function_of_seed_and_number():
+def test_epoch_is_a_pure_function_of_seed_and_number():
     lengths = np.arange(10, 60)
     first = epoch_batches(lengths, 5, 50, 128, seed=3, epoch=1)
     assert first == epoch_batches(lengths, 5, 50, 128, seed=3, epoch=1)
@@ -69,8 +69,8 @@ def test_an_epoch_is_a_pure_function_of_seed_and_number():
     (HIDDEN, "other weights", r"has other features \(target\); name an empty"),
     (2 * HIDDEN, "these weights", r"has other features \(hidden_size\); name an empty"),
 ])  # fmt: skip
-def test_a_cache_of_another_target_is_refused_and_left_as_it_is(tmp_path, hidden_size, target, sentence):
-    """Other weights of the same width, and a wider target whose rows would make the file longer."""
+def test_cache_of_another_target_is_refused_and_unchanged(tmp_path, hidden_size, target, sentence):
+    """Covers other weights of the same width, and a wider target, for which the file would be longer."""
     list(write_features(tmp_path, tiny_sequences(), HIDDEN, features_of(tiny_target()), target="these weights"))
     path = tmp_path / "features-00000.safetensors"
     before = path.read_bytes()
@@ -81,13 +81,15 @@ def test_a_cache_of_another_target_is_refused_and_left_as_it_is(tmp_path, hidden
 
 def assert_equal_features(ours, theirs, **tolerances):
     assert len(ours) == len(theirs) == len(tiny_sequences())
-    for (ids, found), (others, expected) in zip(ours.texts(0, len(ours)), theirs.texts(0, len(theirs)), strict=True):
-        assert torch.equal(ids, others)
-        torch.testing.assert_close(found, expected, **(tolerances or {"atol": 0, "rtol": 0}))
+    for (ids, actual), (other_ids, expected) in zip(
+        ours.texts(0, len(ours)), theirs.texts(0, len(theirs)), strict=True
+    ):
+        assert torch.equal(ids, other_ids)
+        torch.testing.assert_close(actual, expected, **(tolerances or {"atol": 0, "rtol": 0}))
 
 
-def damaged(path, where):
-    """Flips a bit, cuts the file, or writes something else."""
+def damage(path, where):
+    """Flip a bit, truncate the file, or write other content."""
     data = bytearray(path.read_bytes())
     if isinstance(where, float):
         data[int(where * (len(data) - 1))] ^= 4
@@ -96,24 +98,24 @@ def damaged(path, where):
 
 
 @pytest.mark.parametrize("where", [*np.linspace(0.0, 1.0, 9).tolist(), "cut", "empty", "junk"])
-def test_a_file_that_is_not_what_was_written_is_refused_and_made_anew(tmp_path, where, caplog):
+def test_changed_file_is_refused_and_written_again(tmp_path, where, caplog):
     target = tiny_target()
-    whole = tiny_cache(tmp_path / "whole", target)
-    damaged(tiny_cache(tmp_path / "cut", target).folder / "features-00001.safetensors", where)
+    complete = tiny_cache(tmp_path / "whole", target)
+    damage(tiny_cache(tmp_path / "cut", target).folder / "features-00001.safetensors", where)
     with pytest.raises(
         ValueError, match=r"features-00001.safetensors is (no file of features|damaged: text \d+)|sequences"
     ):
         cache = FeatureCache(tmp_path / "cut")
         cache.texts(0, len(cache))
     try:
-        assert_equal_features(tiny_cache(tmp_path / "cut", target), whole)
+        assert_equal_features(tiny_cache(tmp_path / "cut", target), complete)
         assert "It is made anew." in caplog.text
     except ValueError as error:
-        # What says whose features they are was changed
+        # The record of the features' origin was changed
         assert "name an empty folder" in str(error)
 
 
-def test_features_that_are_no_numbers_are_named(tmp_path):
+def test_non_finite_features_are_named(tmp_path):
     def broken(ids):
         return features_of(tiny_target())(ids) / 0
 
@@ -121,7 +123,7 @@ def test_features_that_are_no_numbers_are_named(tmp_path):
         next(write_features(tmp_path, tiny_sequences(), HIDDEN, broken))
 
 
-def test_features_for_which_there_is_no_room_are_one_sentence_before_any_is_computed(tmp_path, monkeypatch):
+def test_missing_disk_space_is_one_sentence_before_any_computation(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=5000))
     with pytest.raises(OSError, match=r"no room for the features in .* are needed, .* are free; free some, or name"):
         next(write_features(tmp_path, tiny_sequences(), HIDDEN, None))

@@ -24,11 +24,11 @@ def test_soft_cross_entropy_and_its_gradient_equal_the_plain_formula():
     features = torch.randn(7, 5, requires_grad=True)
     rows, target = torch.randn(11, 5), torch.randn(7, 11).softmax(-1)
     expected = -(target * (features @ rows.T).log_softmax(-1)).sum(-1).mean()
-    (wanted,) = torch.autograd.grad(3 * expected, features)
+    (expected_grad,) = torch.autograd.grad(3 * expected, features)
     loss = SoftCrossEntropy.apply(features, rows, None, target)
-    (got,) = torch.autograd.grad(3 * loss, features)
+    (grad,) = torch.autograd.grad(3 * loss, features)
     torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(grad, expected_grad)
 
 
 @pytest.mark.parametrize("experts", [1, 2])
@@ -41,18 +41,18 @@ def test_mixture_cross_entropy_and_its_gradients_equal_the_plain_formula(experts
         log_probs = (features @ rows.T).log_softmax(-1) + router.log_softmax(-1).T[..., None]
         return -(target * log_probs.logsumexp(0)).sum(-1).mean()
 
-    wanted = torch.autograd.grad(plain(), (features, router))
+    expected_grads = torch.autograd.grad(plain(), (features, router))
     loss, shares, normalisers = MixtureCrossEntropy.apply(features, router.log_softmax(-1), rows, None, target)
-    got = torch.autograd.grad(loss, (features, router))
+    grads = torch.autograd.grad(loss, (features, router))
     torch.testing.assert_close(loss, plain())
     torch.testing.assert_close(shares.sum(-1), torch.ones(7))
     torch.testing.assert_close(normalisers, (features @ rows.T).logsumexp(-1))
-    for ours, theirs in zip(got, wanted, strict=True):
+    for ours, theirs in zip(grads, expected_grads, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
 class Oracle(nn.Module):
-    """Answers with the target's features, `shift` positions too late."""
+    """A head that returns the target's features, `shift` positions too late."""
 
     def __init__(self, head, batch, shift: int) -> None:
         super().__init__()
@@ -62,11 +62,11 @@ class Oracle(nn.Module):
 
     def forward(self, embeddings, features, positions, mask, cache):
         main = self.features.roll(-1 - self.shift, dims=1)[:, : embeddings.shape[1]]
-        ahead = self.features.roll(-2 - self.shift, dims=1)[:, : embeddings.shape[1]]
-        return HeadOutput(main, ahead, main, main[None], None, None)
+        contrastive = self.features.roll(-2 - self.shift, dims=1)[:, : embeddings.shape[1]]
+        return HeadOutput(main, contrastive, main, main[None], None, None)
 
 
-def test_an_oracle_has_no_gap_to_the_target_and_one_position_off_has(tmp_path):
+def test_oracle_has_no_gap_to_the_target_unless_it_is_shifted(tmp_path):
     target = tiny_target()
     head, batch = tiny_head(target), tiny_cache(tmp_path, target).batch([0, 1, 2])
     _, parts = Objective(Oracle(head, batch, 0), LossWeights())(batch, everything(head), 3)
@@ -89,7 +89,7 @@ def test_learned_positions_predict_only_tokens_of_the_answer(tmp_path):
 
 @pytest.mark.parametrize("fusion", ["summed", "decoupled"])
 def test_unrolled_rows_equal_step_by_step_drafting(tmp_path, fusion):
-    """The chain of drafted rows that starts after a true row, one pass at a time with the head's own cache."""
+    """Compare with drafted rows that follow a true row, one pass at a time with the head's own cache."""
     target = tiny_target()
     cached = tiny_cache(tmp_path, target)
     head, batch = tiny_head(target, fusion), cached.batch([int(cached.lengths.argmax())])
@@ -103,15 +103,15 @@ def test_unrolled_rows_equal_step_by_step_drafting(tmp_path, fusion):
             output = head(embeddings[:, 1 : start + 2], batch.features[:, : start + 1], positions, None, cache)
             for step in (2, 3, 4):
                 row = start + step - 1
-                own = last_own_feature(objective, output, next_id=batch.ids[:, row + 1])
+                feature = last_own_feature(objective, output, next_id=batch.ids[:, row + 1])
                 mask = torch.ones(1, 1, 1, cache.length + 1, dtype=torch.bool)
-                output = head(embeddings[:, row + 1 : row + 2], own, torch.tensor([[row]]), mask, cache)
+                output = head(embeddings[:, row + 1 : row + 2], feature, torch.tensor([[row]]), mask, cache)
                 expected = unrolled[step - 1].features[..., row : row + 1, :]
                 torch.testing.assert_close(output.features, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_loss_unrolls_from_what_it_has_computed_as_from_all_rows(tmp_path, monkeypatch):
-    """Normalisers are computed where no loss needed them, and the loss is the one that computes all of them again."""
+def test_loss_from_computed_rows_equals_that_from_all_rows(tmp_path, monkeypatch):
+    """Missing normalizers are computed later; the loss equals one that computes all rows again."""
     target = tiny_target()
     batch = tiny_cache(tmp_path, target).batch([0, 1])
     head = tiny_head(target, "decoupled")
@@ -123,7 +123,7 @@ def test_a_loss_unrolls_from_what_it_has_computed_as_from_all_rows(tmp_path, mon
     torch.testing.assert_close(loss, expected)
 
 
-def test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full(tmp_path):
+def test_loss_of_several_steps_is_their_decayed_sum(tmp_path):
     target = tiny_target()
     head, batch = tiny_head(target, "decoupled"), tiny_cache(tmp_path, target).batch([0, 1])
     weights = LossWeights(token=2.0, feature=3.0, contrastive=0.5, unroll_decay=0.6)
@@ -137,7 +137,7 @@ def test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full(tmp_path):
 
 
 def last_own_feature(objective, output, next_id):
-    """The last row's feature; of a decoupled head that of the expert with the largest w q for the next token."""
+    """Return the last row's feature; for a decoupled head, of the expert with the largest w q for the next token."""
     features = output.features[..., -1:, :]
     if features.ndim == 3:
         return features
@@ -146,7 +146,7 @@ def last_own_feature(objective, output, next_id):
     return features[proposer]
 
 
-def test_a_sampled_vocabulary_keeps_normalisers_unbiased():
+def test_sampled_vocabulary_keeps_normalizers_unbiased():
     torch.manual_seed(0)
     rows, feature = torch.randn(200, 4), torch.randn(4)
     frequent = torch.zeros(200, dtype=torch.bool)
@@ -154,9 +154,9 @@ def test_a_sampled_vocabulary_keeps_normalisers_unbiased():
     generator = torch.Generator().manual_seed(1)
     sums = []
     for _ in range(600):
-        kept = sample_vocabulary(rows, frequent, torch.tensor([150]), 40, generator)
-        assert (kept.rows == rows[150]).all(-1).any()
-        sums.append((kept.rows @ feature + kept.log_weights).exp().sum())
+        sample = sample_vocabulary(rows, frequent, torch.tensor([150]), 40, generator)
+        assert (sample.rows == rows[150]).all(-1).any()
+        sums.append((sample.rows @ feature + sample.log_weights).exp().sum())
     assert float(torch.stack(sums).mean()) == pytest.approx(float((rows @ feature).exp().sum()), rel=0.05)
 
 
@@ -168,7 +168,7 @@ def test_whitened_rows_have_nearly_the_unit_matrix_as_second_moment():
 
 
 @pytest.mark.parametrize("shape", [(24, 40), (40, 24)])
-def test_in_bfloat16_an_update_is_as_good_as_orthogonal_too(shape):
+def test_update_in_bfloat16_is_nearly_orthogonal(shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(5))
     half = orthogonalised(matrix, torch.bfloat16)
     assert half.dtype == torch.float32
@@ -177,25 +177,25 @@ def test_in_bfloat16_an_update_is_as_good_as_orthogonal_too(shape):
     assert singular.min() > 0.5 and singular.max() < 1.3
 
 
-def test_norms_and_routers_follow_the_recipe_s_own_formula():
-    """AdamW with decoupled decay at a learning rate that changes, routers at a fiftieth of it; matrices go to Muon."""
+def test_norms_and_routers_follow_the_formula_of_the_recipe():
+    """AdamW with decoupled decay and a varying learning rate, a fiftieth of it for routers; Muon updates matrices."""
     generator = torch.Generator().manual_seed(7)
     shapes = {"norm.weight": (6,), "gate.weight": (2, 6), "fc.weight": (5, 6)}
     ours = {name: torch.nn.Parameter(torch.randn(shape, generator=generator)) for name, shape in shapes.items()}
     muon, adamw = muon_and_adamw(ours.items(), 0.1, weight_decay=0.01, routers=["gate.weight"])
     expected = {name: ours[name].detach().clone() for name in ("norm.weight", "gate.weight")}
-    mean, square = ({name: torch.zeros_like(each) for name, each in expected.items()} for _ in range(2))
+    mean, square = ({name: torch.zeros_like(tensor) for name, tensor in expected.items()} for _ in range(2))
     for step, rate in enumerate((0.1, 0.07, 0.02, 0.005), start=1):
-        for each in ours.values():
-            each.grad = torch.randn(each.shape, generator=generator)
+        for parameter in ours.values():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
         for group in (*muon.param_groups, *adamw.param_groups):
             group["lr"] = rate * group.get("rate", 1.0)
         for name, weight in expected.items():
-            own, gradient = rate * (ROUTER_RATE if name == "gate.weight" else 1.0), ours[name].grad
+            scaled_rate, gradient = rate * (ROUTER_RATE if name == "gate.weight" else 1.0), ours[name].grad
             mean[name] = 0.9 * mean[name] + 0.1 * gradient
             square[name] = 0.95 * square[name] + 0.05 * gradient**2
             update = mean[name] / (1 - 0.9**step) / ((square[name] / (1 - 0.95**step)).sqrt() + 1e-8)
-            expected[name] = weight * (1 - own * 0.01) - own * update
+            expected[name] = weight * (1 - scaled_rate * 0.01) - scaled_rate * update
         before = ours["fc.weight"].detach().clone()
         muon.step()
         adamw.step()

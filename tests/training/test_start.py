@@ -1,4 +1,4 @@
-"""A head's first weights, and which texts are held out from it."""
+"""First weights of a head, and texts that are held out from training."""
 
 import json
 
@@ -45,13 +45,13 @@ NO_HEAD_DIM = {name: value for name, value in SIZES.items() if name != "head_dim
     ],
     ids=["scaled", "capped", "shifted"],
 )
-def test_targets_whose_logits_are_more_than_a_product_are_refused_by_name(model):
+def test_targets_with_scaled_capped_or_shifted_logits_are_refused(model):
     model = model().eval()
     with pytest.raises(ValueError, match=f"{model.config.model_type} scales, caps or shifts its logits"):
         check_output_function(model)
 
 
-def test_a_family_with_two_rotary_settings_gives_the_head_those_of_full_attention():
+def test_head_uses_the_rotary_settings_of_full_attention():
     model = Gemma3ForCausalLM(Gemma3TextConfig(**SIZES)).eval()
     check_output_function(model)
     config = head_config(JAKIRO, model.config, 12)
@@ -63,7 +63,7 @@ def test_a_family_with_two_rotary_settings_gives_the_head_those_of_full_attentio
 ROWS = [Row([number, number + 1, 7], "magpie", number % 2 / 2, 2, 1) for number in range(40)]
 
 
-def test_no_row_that_was_learned_from_is_held_out_when_a_corpus_grows():
+def test_learned_rows_are_not_held_out_when_a_corpus_grows():
     before, after = in_order_of_content(ROWS[:20]), in_order_of_content(ROWS)
     assert in_order_of_content(ROWS[19::-1]) == before
     learned = {row_hash(row) for row in before[5:]}
@@ -71,7 +71,7 @@ def test_no_row_that_was_learned_from_is_held_out_when_a_corpus_grows():
     assert in_order_of_content(ROWS, max_tokens=31) == after[:10]
 
 
-def test_a_manifest_counts_rows_and_names_those_held_out(tmp_path):
+def test_manifest_counts_rows_and_names_held_out_ones(tmp_path):
     rows = in_order_of_content([*ROWS, Row([1, 2, 3, 4], "gsm8k", 1.0, 3, 3)])
     write_manifest(tmp_path, rows, 5, "tiny")
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -85,7 +85,7 @@ def test_a_manifest_counts_rows_and_names_those_held_out(tmp_path):
     assert manifest["temperatures"] == {"0.0": 20, "0.5": 20, "1.0": 1}
 
 
-def test_held_out_rows_are_those_that_a_head_s_manifest_names(tmp_path):
+def test_held_out_rows_are_those_of_the_manifest(tmp_path):
     rows = in_order_of_content(ROWS)
     write_manifest(tmp_path, rows, 5, "tiny")
     assert held_out_rows(tmp_path, ROWS, 100) == rows[:5] and held_out_rows(tmp_path, ROWS, 2) == rows[:2]
@@ -95,7 +95,7 @@ def test_held_out_rows_are_those_that_a_head_s_manifest_names(tmp_path):
         held_out_rows(tmp_path / "no-manifest", rows, 100)
 
 
-def test_rows_that_a_head_may_have_learned_are_not_held_out_when_a_run_starts_from_it(tmp_path, caplog):
+def test_rows_that_an_initial_head_may_have_learned_are_not_held_out(tmp_path, caplog):
     rows = in_order_of_content(ROWS)
     write_manifest(tmp_path, rows, 5, "tiny")
     refuse_rows_that_were_learned(tmp_path, rows, 5)

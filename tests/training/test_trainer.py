@@ -26,7 +26,7 @@ OPTIONS = {
 
 
 class Clock:
-    """A second per look."""
+    """A clock that advances by one second per call."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -45,7 +45,7 @@ def trainer(folder, options, clock=Clock, **shape) -> Trainer:
 
 
 @pytest.mark.parametrize("options", [{"seed": 1}, {"batch_tokens": 80}, {"num_validation": 5}])
-def test_a_run_is_not_resumed_with_texts_in_another_order(tmp_path, options):
+def test_run_is_not_resumed_with_texts_in_another_order(tmp_path, options):
     trainer(tmp_path, TrainingOptions(max_steps=2, **OPTIONS)).run()
     ((name, value),) = options.items()
     before = getattr(TrainingOptions(max_steps=2, **OPTIONS), name)
@@ -54,15 +54,15 @@ def test_a_run_is_not_resumed_with_texts_in_another_order(tmp_path, options):
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", "half", "another head"])
-def test_a_state_that_cannot_be_resumed_from_is_one_sentence(tmp_path, content):
+def test_unreadable_state_is_refused_in_one_sentence(tmp_path, content):
     options = TrainingOptions(max_steps=1, **OPTIONS)
     trainer(tmp_path, options).run()
     state = tmp_path / "state" / STATE_NAME
     if content != "another head":
         state.write_bytes(state.read_bytes()[: state.stat().st_size // 2] if content == "half" else content)
-    with pytest.raises(ValueError, match=r"state\.pt is not a readable training state of such a head; start") as told:
+    with pytest.raises(ValueError, match=r"state\.pt is not a readable training state of such a head; start") as caught:
         trainer(tmp_path, options, kind="eagle" if content == "another head" else "jakiro").resume()
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def _bytes_of(value) -> bytes:
@@ -71,14 +71,14 @@ def _bytes_of(value) -> bytes:
     return file.getvalue()
 
 
-def test_a_state_in_which_a_bit_is_flipped_is_refused_and_one_that_is_whole_is_not(tmp_path):
+def test_state_with_a_flipped_bit_is_refused(tmp_path):
     options = TrainingOptions(max_steps=2, average_from=0.5, **OPTIONS)
     trainer(tmp_path, options).run()
     path = tmp_path / "state" / STATE_NAME
-    whole, refused = path.read_bytes(), 0
+    content, refused = path.read_bytes(), 0
     state = torch.load(path, weights_only=True)
     for part in range(1, 40):
-        data = bytearray(whole)
+        data = bytearray(content)
         data[part * len(data) // 40] ^= 16
         path.write_bytes(data)
         try:
@@ -87,10 +87,10 @@ def test_a_state_in_which_a_bit_is_flipped_is_refused_and_one_that_is_whole_is_n
             assert "is not a readable training state" in str(error)
             refused += 1
         else:
-            # Bytes between the parts of the file, which nobody reads
+            # Bytes between the parts of the file are not read
             assert _bytes_of(torch.load(path, weights_only=True)) == _bytes_of(state)
     assert refused > 20
-    path.write_bytes(whole)
+    path.write_bytes(content)
     trainer(tmp_path, options).resume()
 
 
@@ -99,7 +99,7 @@ def test_a_state_in_which_a_bit_is_flipped_is_refused_and_one_that_is_whole_is_n
     [({}, None), ({}, 0.3), ({"fusion": "decoupled"}, 0.5), ({"kind": "eagle"}, 0.5)],
     ids=["summed", "summed, averaged", "decoupled", "eagle2"],
 )
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, shape, average_from):
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, shape, average_from):
     options = TrainingOptions(max_steps=12, average_from=average_from, **OPTIONS)
     assert_resumed_equals_whole(lambda folder: trainer(folder, options, **shape), tmp_path, 5, 8)
 
@@ -116,15 +116,15 @@ SAVED_EACH_STEP = TrainingOptions(max_steps=8, **OPTIONS | {"checkpoint_minutes"
 
 
 @pytest.mark.rare
-def test_a_process_that_signal_nine_ends_leaves_a_state_that_ends_with_the_same_weights(tmp_path):
+def test_killed_process_leaves_a_state_that_gives_the_same_weights(tmp_path):
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "broken")], capture_output=True, timeout=600)
     assert killed.returncode == -9, killed.stderr
-    whole, resumed = (trainer(tmp_path / name, SAVED_EACH_STEP) for name in ("whole", "broken"))
+    uninterrupted, resumed = (trainer(tmp_path / name, SAVED_EACH_STEP) for name in ("whole", "broken"))
     resumed.resume()
     assert resumed.step == 5
-    for run in (whole, resumed):
+    for run in (uninterrupted, resumed):
         run.run()
-    assert_equal_heads(whole, resumed)
+    assert_equal_heads(uninterrupted, resumed)
 
 
 def test_training_lowers_the_gap_to_the_target(tmp_path):
@@ -136,7 +136,7 @@ def test_training_lowers_the_gap_to_the_target(tmp_path):
     assert load_head(tmp_path / "head").config.draft_vocab_size == 30
 
 
-def test_a_time_budget_ends_the_cosine_at_zero(tmp_path):
+def test_time_budget_ends_the_cosine_schedule_at_zero(tmp_path):
     options = TrainingOptions(time_budget=0.5, **OPTIONS)
     subject = trainer(tmp_path, options)
     rates = []
@@ -148,16 +148,16 @@ def test_a_time_budget_ends_the_cosine_at_zero(tmp_path):
     assert subject.elapsed >= 30
 
 
-def test_a_budget_of_processor_time_stands_still_with_the_process(tmp_path, monkeypatch):
-    """Each look at the clocks is 4 s of two threads' work; a process that starts again counts from zero again."""
+def test_budget_of_processor_time_stops_with_the_process(tmp_path, monkeypatch):
+    """Each clock call is 4 s of work of two threads; a restarted process counts from zero."""
     looks = iter(range(1000))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(time, "process_time", lambda: 4.0 * next(looks))
     monkeypatch.setattr(time, "monotonic", lambda: 1e9)
     options = TrainingOptions(time_budget=0.5, time_budget_clock="processor", **OPTIONS)
-    whole = trainer(tmp_path / "whole", options, clock=None)
-    whole.run()
-    assert (whole.step, whole.elapsed) == (15, 30.0)
+    uninterrupted = trainer(tmp_path / "whole", options, clock=None)
+    uninterrupted.run()
+    assert (uninterrupted.step, uninterrupted.elapsed) == (15, 30.0)
     run_until_killed(trainer(tmp_path / "broken", options, clock=None), 6, 6)
     looks = iter(range(1000))
     again = trainer(tmp_path / "broken", options, clock=None)
@@ -167,7 +167,7 @@ def test_a_budget_of_processor_time_stands_still_with_the_process(tmp_path, monk
     assert (again.step, again.elapsed) == (15, 30.0)
 
 
-def test_the_schedule_by_hand():
+def test_schedule_equals_values_counted_by_hand():
     options = TrainingOptions(max_steps=100, learning_rate=1.0, warmup_steps=4, unroll=3, unroll_from=0.5)
     assert learning_rate_at(0.0, 0, options) == pytest.approx(0.25)
     assert learning_rate_at(0.5, 50, options) == pytest.approx(0.5)
@@ -175,7 +175,7 @@ def test_the_schedule_by_hand():
     assert [unroll_steps_at(progress, options) for progress in (0, 0.49, 0.5, 0.74, 0.75, 1.0)] == [1, 1, 2, 2, 3, 3]
 
 
-def test_a_loss_that_is_not_finite_stops_with_one_sentence(tmp_path):
+def test_non_finite_loss_stops_with_one_sentence(tmp_path):
     subject = trainer(tmp_path, TrainingOptions(max_steps=5, **OPTIONS))
     subject.head.fc.bias.data.fill_(math.nan)
     with pytest.raises(ValueError, match="lower learning rate"):
@@ -186,13 +186,13 @@ def test_a_loss_that_is_not_finite_stops_with_one_sentence(tmp_path):
     ("num_validation", 0), ("sampled_rows", 0), ("checkpoint_minutes", 0), ("frequent_rows", -1), ("warmup_steps", -1),
     ("average_from", 1.5), ("unroll_from", -0.1), ("seed", -1), ("seed", 2**60),
 ])  # fmt: skip
-def test_options_under_which_a_run_would_fail_later_are_refused(name, value):
-    with pytest.raises(ValueError, match=rf"(?i){name} (must be|is a share).*you gave {value}"):
+def test_options_that_would_fail_later_are_refused(name, value):
+    with pytest.raises(ValueError, match=rf"(?i){name} (must be|is a share).*got {value}"):
         TrainingOptions(max_steps=1, **{name: value})
 
 
-def test_what_is_learned_and_counted_is_not_held_out(tmp_path):
-    """Ids 38 and 39 stand in no text that is learned from, and held-out features are a hundred times as large."""
+def test_held_out_texts_are_neither_learned_nor_counted(tmp_path):
+    """Ids 38 and 39 occur only in held-out texts, and features of these texts are a hundred times as large."""
     target = tiny_target()
     sequences = [
         ([39] * len(ids) if number < 4 else [min(token, 37) for token in ids], start)
@@ -226,7 +226,7 @@ def test_bfloat16_learns_like_float32(tmp_path, fusion):
     assert losses["bfloat16"] != losses["float32"]
 
 
-def test_a_run_ends_with_the_average_of_its_last_weights(tmp_path):
+def test_run_ends_with_the_average_of_its_last_weights(tmp_path):
     run = trainer(tmp_path, TrainingOptions(max_steps=6, average_from=0.5, **OPTIONS))
     seen, follow = [], run._follow
     run._follow = lambda: (follow(), seen.append(run.head.fc.weight.detach().clone()))

@@ -30,27 +30,27 @@ def expected(model, request: TextRequest, stop_ids=()) -> list[int]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4, 8])
-def test_texts_written_together_are_those_of_the_plain_reference(model, batch_size):
-    found = {request.number: ids for request, ids in write_texts(model, deque(REQUESTS), batch_size, set())}
-    assert found == {request.number: expected(model, request) for request in REQUESTS}
+def test_texts_of_a_batch_equal_the_reference(model, batch_size):
+    texts = {request.number: ids for request, ids in write_texts(model, deque(REQUESTS), batch_size, set())}
+    assert texts == {request.number: expected(model, request) for request in REQUESTS}
 
 
-def test_a_place_that_gets_free_is_taken_at_once(model, monkeypatch):
+def test_free_place_in_a_batch_is_used_at_once(model, monkeypatch):
     sizes = []
     forward = LlamaModel.forward
 
-    def watched(self, input_ids, **inputs):
+    def record_size(self, input_ids, **inputs):
         sizes.append(tuple(input_ids.shape))
         return forward(self, input_ids=input_ids, **inputs)
 
-    monkeypatch.setattr(LlamaModel, "forward", watched)
+    monkeypatch.setattr(LlamaModel, "forward", record_size)
     same = [replace(REQUESTS[0], number=number, max_new_tokens=2 + 2 * number) for number in range(3)]
     done = [request.number for request, *_ in write_texts(model, deque(same), 2, set())]
     assert done == [0, 1, 2]
     assert sizes == [(2, 3), (2, 1), (1, 3), *[(2, 1)] * 2, *[(1, 1)] * 3]
 
 
-def test_a_text_ends_with_its_stop_id_and_goes_on_for_its_overhang(model):
+def test_text_ends_with_its_stop_id_and_continues_for_its_overhang(model):
     free = expected(model, REQUESTS[0])
     request = replace(REQUESTS[0], max_new_tokens=8)
     stop = free[4]
@@ -63,12 +63,12 @@ def test_a_text_ends_with_its_stop_id_and_goes_on_for_its_overhang(model):
     assert longer == free[:12]
 
 
-def test_a_sliding_window_is_kept_in_a_shared_batch():
+def test_sliding_window_is_applied_in_a_batch():
     torch.manual_seed(0)
     config = MistralConfig(
         vocab_size=60, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, sliding_window=4, initializer_range=0.3, eos_token_id=None, bos_token_id=None,
     )  # fmt: skip
     model = MistralForCausalLM(config).eval()
-    found = {request.number: ids for request, ids in write_texts(model, deque(REQUESTS), 3, set())}
-    assert found == {request.number: expected(model, request) for request in REQUESTS}
+    texts = {request.number: ids for request, ids in write_texts(model, deque(REQUESTS), 3, set())}
+    assert texts == {request.number: expected(model, request) for request in REQUESTS}

@@ -1,4 +1,4 @@
-"""Tiny random targets, a corpus of random ids with its features, and heads for them."""
+"""Tiny random targets, a corpus of random ids with its features, and heads."""
 
 from pathlib import Path
 
@@ -27,13 +27,13 @@ def tiny_target() -> LlamaForCausalLM:
         eos_token_id=1,
     )
     model = LlamaForCausalLM(config).eval().requires_grad_(False)
-    # Distributions that are worth predicting: a fresh model's are nearly flat.
+    # Peaked distributions; a new model has nearly flat ones
     model.lm_head.weight.mul_(20.0)
     return model
 
 
 def byte_target(num_layers: int) -> LlamaForCausalLM:
-    """A random target that writes bytes, for `byte_tokenizer`."""
+    """Return a random target that writes bytes, for `byte_tokenizer`."""
     torch.manual_seed(0)
     tokenizer = byte_tokenizer()
     config = LlamaConfig(
@@ -87,5 +87,5 @@ def tiny_head(
 
 
 def start(head, cache: FeatureCache, seed: int = 0, first: int = 0, kinds: Kinds = KINDS) -> None:
-    """First weights of a head as its kind gives them, from all texts that are not held out."""
+    """Initialize a head as its kind does, with all texts that are not held out."""
     kinds[head.config.kind].start(head, cache.texts(first, len(cache), torch.device("cpu")), seed)

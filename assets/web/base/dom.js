@@ -1,15 +1,18 @@
 // Elements, words and number formats. Text reaches the page only as text nodes, so nothing a model writes is markup.
 
-// What the server tells the page before its code runs: words, drafting methods, how plots look
+// Data of the server for the page: words, drafting methods, the look of plots
 export const given = window.Jakiro;
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function fill(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes || {})) {
+function fill(create, selector, content) {
+  const [tag, ...classes] = selector.split(".");
+  const node = create(tag);
+  if (classes.length) node.setAttribute("class", classes.join(" "));
+  const [attributes, ...children] = content[0]?.constructor === Object ? content : [{}, ...content];
+  for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "class") node.setAttribute("class", value);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children.flat(3)) {
@@ -19,10 +22,11 @@ function fill(node, attributes, children) {
   return node;
 }
 
-export const h = (tag, attributes, ...children) =>
-  fill(document.createElement(tag), attributes, children);
-export const s = (tag, attributes, ...children) =>
-  fill(document.createElementNS(SVG, tag), attributes, children);
+// An element: h("tag.class.class", {attributes}, ...children), attributes and children as needed; text becomes text nodes
+export const h = (selector, ...content) =>
+  fill((tag) => document.createElement(tag), selector, content);
+export const s = (selector, ...content) =>
+  fill((tag) => document.createElementNS(SVG, tag), selector, content);
 
 // A menu that closes when focus or press go elsewhere, and with Escape
 export function popMenu(kind, summary, ...content) {
@@ -39,7 +43,7 @@ export function popMenu(kind, summary, ...content) {
       },
     },
     summary,
-    h("div", { class: "menu-list" }, content),
+    h("div.menu-list", content),
   );
   document.addEventListener("pointerdown", ({ target }) => leave(target));
   return menu;
@@ -47,9 +51,9 @@ export function popMenu(kind, summary, ...content) {
 
 // A button that looks like a link
 export const linkButton = (key, onclick, words = say(key)) =>
-  h("button", { class: "link-button", "data-action": key, onclick }, words);
+  h("button.link-button", { "data-action": key, onclick }, words);
 
-// One of a few, as {element, mark(value)}; `choices` are [value, content], and `pick` is told the value
+// A group of radio buttons as {element, mark(value)}; `choices` are [value, content], and `pick` is called with a value
 export function radios(kind, name, choices, pick) {
   const all = choices.map(([value, ...content]) =>
     h(
@@ -65,39 +69,28 @@ export function radios(kind, name, choices, pick) {
   };
 }
 
-// A horizontal bar filled to a share of its room
+// A horizontal bar, filled to a share of its width
 export const filledBar = (kind, share) =>
-  h(
-    "span",
-    { class: "bar-room" },
-    h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }),
-  );
+  h("span.bar-room", h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }));
 
 // Facts for reading, and for screen readers
 export function table(caption, heads, rows) {
   return h(
-    "table",
-    { class: "plain-table" },
-    caption ? h("caption", { class: "muted" }, caption) : null,
+    "table.plain-table",
+    caption ? h("caption.muted", caption) : null,
     h(
       "thead",
-      null,
       h(
         "tr",
-        null,
         heads.map((head) => h("th", { scope: "col" }, head)),
       ),
     ),
     h(
       "tbody",
-      null,
       rows.map((row) =>
         h(
           "tr",
-          null,
-          row.map((cell, i) =>
-            h(i ? "td" : "th", i ? null : { scope: "row" }, h("bdi", null, cell)),
-          ),
+          row.map((cell, i) => h(i ? "td" : "th", i ? null : { scope: "row" }, h("bdi", cell))),
         ),
       ),
     ),
@@ -115,7 +108,11 @@ export function say(key, values) {
   );
 }
 
-// An error whose message is a sentence for people
+// A sentence with **bold** parts
+export const bold = (sentence) =>
+  sentence.split("**").map((part, i) => (i % 2 ? h("b", part) : part));
+
+// An error with a message for visitors
 export class Trouble extends Error {}
 export const refuse = (key, values) => {
   throw new Trouble(say(key, values));
@@ -157,7 +154,7 @@ export const apart = (seconds) =>
 // A clock: tenths of a second, and hundredths where there are too few tenths to compare
 export const clockOf = (seconds) => number(seconds, seconds && seconds < 0.3 ? 2 : 1);
 
-// What some work gives, or else something in its place
+// Returns the result of `work`, or `otherwise` after an error
 export function attempt(work, otherwise) {
   try {
     return work();
@@ -166,13 +163,13 @@ export function attempt(work, otherwise) {
   }
 }
 
-// What a visit remembers; a page in a frame may be refused its storage, or ask for too much
+// Storage of this visit; a page in a frame may have none, or exceed its quota
 export const memory = {
   get: (name) => attempt(() => sessionStorage.getItem(name), null),
   set: (name, value) => attempt(() => sessionStorage.setItem(name, value) ?? true, false),
 };
 
-// The address of one of the server's own files, below where the page lies and signed as the page was, as a private Space asks
+// Returns the address of one of the server's own files, relative to the page, with the signature that a private Space requires
 export function addressOf(file) {
   const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(
     /\/$/,
@@ -182,16 +179,28 @@ export function addressOf(file) {
   return `${root}/${file}${signature ? `?${signature}` : ""}`;
 }
 
-// Whether a text came into the clipboard: not without permission, nor from a page without https
-export const copied = async (text) =>
-  Boolean(
-    await navigator.clipboard?.writeText(text).then(
-      () => true,
-      () => false,
-    ),
+// Copies a text and returns whether that worked. Pages without https have no clipboard; there the old command may still work
+export async function copied(text) {
+  const byApi = navigator.clipboard?.writeText(text).then(
+    () => true,
+    () => false,
   );
+  return (await byApi) || copyBySelection(text);
+}
 
-// Draws what somebody may be using: what is drawn anew in place of the focused control, by its data, has the focus then
+function copyBySelection(text) {
+  const focused = document.activeElement;
+  const box = h("textarea.voice", { "aria-hidden": "true" });
+  box.value = text;
+  document.body.append(box);
+  box.select();
+  const worked = attempt(() => document.execCommand("copy"), false);
+  box.remove();
+  focused?.focus?.({ preventScroll: true });
+  return worked;
+}
+
+// Calls `draw`; if it replaces the focused control, the new control with the same data gets the focus
 export function keepingFocus(root, draw) {
   const before = root.contains(document.activeElement) ? document.activeElement : null;
   draw();
@@ -203,7 +212,7 @@ export function keepingFocus(root, draw) {
   }
 }
 
-// How much larger than usual the text is, as in a hall; asked once a draw, since the browser first works out all changed styles
+// How much larger than normal the text is, as in projector mode; read once per draw, because it forces a style calculation
 let scale = null;
 export function pageScale() {
   if (scale === null) {

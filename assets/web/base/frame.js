@@ -1,10 +1,10 @@
-// In a frame as tall as the page, as the Hub shows a Space: which part of the page is on screen, and how another one gets
-// there. The page around scrolls and not this one; Gradio's half of iframe-resizer hears from it and tells it.
+// A frame as tall as the page, as the Hub shows a Space: which part is on screen, and scrolling. The parent page scrolls, not
+// this one; messages use the protocol of Gradio's iframe-resizer.
 
-// What the page around says of its window
+// Window position, reported by the parent page
 let around;
 
-const SHORT = 690; // pixels below which the plot makes room for the tree
+const SHORT = 690; // pixels; below this height the plot gets smaller
 
 const { classList, style } = document.documentElement;
 const listen = () =>
@@ -25,10 +25,10 @@ export function onScreen() {
   return { top: Math.max(0, past), height: around.clientHeight + Math.min(0, past) };
 }
 
-const GAP = 6; // pixels between a card and what it tells of
+const GAP = 6; // pixels between a card and its target
 
-// Puts a card below a spot, or over it where there is no room on the screen; all in pixels of the window, but for the card's own
-// place, which counts from `origin`. `under`: where the card stands below something larger
+// Places a card below a target, or above it if the screen has no space below; pixels of the window, except the card's own
+// position, which is relative to `origin`. `under`: a larger element below which the card is placed
 export function placeCard(
   card,
   spot,
@@ -42,7 +42,7 @@ export function placeCard(
   card.style.top = `${Math.max(y, top + 4) - origin.top}px`;
 }
 
-// Scrolls back to what begins above the screen
+// Scrolls back if `element` begins above the screen
 export function bringBack(element) {
   const { top } = element.getBoundingClientRect();
   if (top >= onScreen().top) return;

@@ -17,8 +17,8 @@ export const spacedHex = (bytes) =>
 
 const BAD = "\ufffd";
 
-// How many bytes at the beginning of these make no character, and whether the end of the bytes cuts one off ("open") or they are
-// "bad", grouped as the Encoding Standard groups them: that they are bad is told with the byte after them
+// Returns how many leading bytes are no character, and whether they are cut off at the end ("open") or "bad", grouped as in the
+// Encoding Standard; bad bytes are recognized with the byte after them
 function brokenBytes(bytes) {
   const reader = new TextDecoder();
   const told = bytes.findIndex((byte) => reader.decode(Uint8Array.of(byte), { stream: true }));
@@ -41,7 +41,7 @@ function codePoints(bytes) {
   });
 }
 
-// Runs of characters with the tokens they lie in: [{text, first, last, state}]. One spread over several tokens is a unit of its own
+// Runs of characters with their tokens: [{text, first, last, state}]. A character of several tokens is a separate unit
 export function units(tokens) {
   const owners = tokens.flatMap((bytes, i) => Array(bytes.length).fill(i)); // the token of each byte
   const points = codePoints(Uint8Array.from(tokens.flatMap((bytes) => [...bytes])));

@@ -1,6 +1,6 @@
-// What the page asks its server for, and the one place where it says what went wrong.
+// Calls of the server, and the notice at the top of the page.
 
-import { Trouble, addressOf, h, linkButton, refuse, say } from "./dom.js";
+import { Trouble, addressOf, attempt, h, linkButton, refuse, say } from "./dom.js";
 
 // The server's functions; Gradio's own give undefined where a call failed
 export function served(server) {
@@ -18,7 +18,7 @@ export function served(server) {
   );
 }
 
-// Does what needs the server, or says that it failed, with a button that tries again
+// Does work that needs the server; after a failure shows a notice with a button that tries again
 export async function orRetry(work) {
   try {
     return await work();
@@ -35,26 +35,37 @@ export function oneAtATime(work) {
   return () => (running ??= orRetry(work).finally(() => (running = null)));
 }
 
-// What the server says of itself; null when it cannot be reached
+// Returns the server's status; null if it cannot be reached
 const askStatus = async () => (await fetch(addressOf("status"), { cache: "no-store" })).json();
 export const statusOf = () => askStatus().catch(() => null);
 
-export const notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });
+export const notice = h("div.notice", { role: "alert", hidden: true, id: "jk-notice" });
 
-// One sentence above the question row, with a button where `again` tries it anew; null clears it
-export function notify(kind, text, again) {
+// Notices that the visitor has closed or used do not return after a reload
+const READ = "jakiro-read";
+const readNotices = () => attempt(() => JSON.parse(localStorage.getItem(READ) || "[]"), []);
+export const hasRead = (text) => readNotices().includes(text);
+const MOST_READ = 20;
+const markRead = (text) =>
+  attempt(() =>
+    localStorage.setItem(READ, JSON.stringify([...readNotices(), text].slice(-MOST_READ))),
+  );
+
+// Shows one sentence at the top of the page; null clears it. With `again` it has a button with the words of `key`
+export function notify(kind, text, again, key = "retry") {
   notice.hidden = !kind;
   notice.className = `notice ${kind || ""}`;
   if (!kind) return notice.replaceChildren();
-  const retry =
-    again &&
-    linkButton("retry", () => {
-      notify(null);
-      again();
-    });
+  const leave = (action) => () => {
+    notify(null);
+    if (kind === "notice") markRead(text);
+    action?.();
+  };
+  const close = { class: "icon-button", "aria-label": say("close"), onclick: leave() };
   return notice.replaceChildren(
-    h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")),
+    h("b", kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")),
     ` ${text} `,
-    retry || "",
+    again ? linkButton(key, leave(again)) : "",
+    kind === "notice" ? h("button", close, "×") : "",
   );
 }

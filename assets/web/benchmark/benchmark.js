@@ -1,5 +1,5 @@
-// The tab "Benchmark": results, and a form below them. It opens on the recorded ones; a run of one's own fills in as its prompts
-// are done, and what is there stays when it is stopped.
+// The tab "Benchmark": results, and a form below them. It opens with the recorded results; the results of a new run appear
+// prompt by prompt and stay when it is stopped.
 
 import { counted, given, h, keepingFocus, number, say } from "../base/dom.js";
 import { oneAtATime, orRetry } from "../base/server.js";
@@ -30,19 +30,17 @@ const deviceOf = ({ device, gpu, cpu, cores }) =>
     ? gpu
     : `${cpu}, ${say(cores === 1 ? "bench_core" : "bench_cores", { n: cores })}`;
 
-// When and on what it was measured
+// Date and device of a measurement
 const setupOf = ({ environment: where, settings }, which) => [
   h(
-    "span",
-    { class: "badge" },
+    "span.badge",
     say(which === "here" ? "bench_badge_here" : "bench_badge_recorded", {
       device: deviceOf(where),
       date: where.date.slice(0, 10),
     }),
   ),
   h(
-    "p",
-    { class: "muted small bench-setup" },
+    "p.muted.small.bench-setup",
     say("bench_setup", {
       ...where,
       head: where.head || say("bench_no_head"),
@@ -53,7 +51,7 @@ const setupOf = ({ environment: where, settings }, which) => [
 
 const COUNTS = [8, 16, 40];
 
-// Boxes of which one, or several, may be ticked; those from `few` on are folded away
+// Radio buttons or checkboxes; those after the first `few` are folded
 function boxes(type, name, label, options, chosen, few = options.length) {
   const all = options.map(([value, words]) =>
     h(
@@ -64,12 +62,10 @@ function boxes(type, name, label, options, chosen, few = options.length) {
     ),
   );
   return h(
-    "fieldset",
-    { class: "bench-field" },
-    h("legend", null, label),
+    "fieldset.bench-field",
+    h("legend", label),
     all.slice(0, few),
-    few < all.length &&
-      h("details", null, h("summary", null, say("bench_more_methods")), all.slice(few)),
+    few < all.length && h("details", h("summary", say("bench_more_methods")), all.slice(few)),
   );
 }
 
@@ -86,8 +82,8 @@ function buildForm(on) {
     tokens,
   } = given.benchmarkForm;
   const counts = [...new Set([...COUNTS.filter((n) => n <= most), count])].sort((a, b) => a - b);
-  const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
-  const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
+  const problem = h("p.bench-problem", { role: "alert", hidden: true });
+  const progress = h("p.bench-progress.tabular", { "data-result": "progress" });
   const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
   const run = primary(button("bench-run", say("bench_run"), on.run));
   const stop = button("bench-stop", say("bench_stop"), on.stop);
@@ -95,7 +91,7 @@ function buildForm(on) {
   const form = h(
     "form",
     { onsubmit: (event) => event.preventDefault() },
-    h("p", { class: "muted small" }, say("bench_set", { categories, tokens })),
+    h("p.muted.small", say("bench_set", { categories, tokens })),
     boxes(
       "radio",
       "bench-count",
@@ -119,17 +115,12 @@ function buildForm(on) {
       1,
     ),
     problem,
-    h("div", { class: "lesson-buttons" }, run, stop),
+    h("div.lesson-buttons", run, stop),
     bar,
     progress,
-    h("p", { class: "muted small" }, say("bench_turns")),
+    h("p.muted.small", say("bench_turns")),
   );
-  const element = h(
-    "details",
-    { class: "question-line bench-form" },
-    h("summary", null, say("bench_form")),
-    form,
-  );
+  const element = h("details.question-line.bench-form", h("summary", say("bench_form")), form);
   return {
     element,
     values() {
@@ -142,11 +133,9 @@ function buildForm(on) {
     },
     problem(words) {
       problem.hidden = !words;
-      problem.replaceChildren(
-        ...(words ? [h("b", null, `⚠ ${say("error_word")}`), ` ${words}`] : []),
-      );
+      problem.replaceChildren(...(words ? [h("b", `⚠ ${say("error_word")}`), ` ${words}`] : []));
     },
-    // What runs now, or how it ended
+    // State of the current run, or of the last one
     running(on, words, part) {
       run.disabled = on;
       stop.disabled = !on;
@@ -176,13 +165,13 @@ export function mountBenchmark(element, props, watch, server, here) {
     running: false,
     loaded: false,
   };
-  const voice = h("div", { class: "voice", role: "status" });
-  const head = h("div", { class: "bench-head" });
-  const body = h("div", { class: "bench-body" });
-  const plotHost = h("div", { class: "plot-host bench-plot-host" });
+  const voice = h("div.voice", { role: "status" });
+  const head = h("div.bench-head");
+  const body = h("div.bench-body");
+  const plotHost = h("div.plot-host.bench-plot-host");
   const plot = new BenchmarkPlot(plotHost, () => draw());
-  const below = h("div", { class: "bench-body" });
-  const numbers = h("details", { class: "question-line" });
+  const below = h("div.bench-body");
+  const numbers = h("details.question-line");
 
   const form = buildForm({
     run() {
@@ -202,7 +191,7 @@ export function mountBenchmark(element, props, watch, server, here) {
   });
   request = form.values;
 
-  // What is focused and how far the table is scrolled stay
+  // Keeps the focus and the scroll position of the table
   function draw() {
     const left = body.querySelector(".bench-scroll")?.scrollLeft;
     keepingFocus(element, drawResults);
@@ -308,11 +297,10 @@ export function mountBenchmark(element, props, watch, server, here) {
     });
     const known = shown ? temperaturesOf(shown) : [];
     head.replaceChildren(
-      h("h2", { class: "bench-headline" }, shown ? headlineOf(shown) : say("bench_results")),
+      h("h2.bench-headline", shown ? headlineOf(shown) : say("bench_results")),
       ...(results ? setupOf(results, state.which) : []),
       h(
-        "div",
-        { class: "lesson-buttons" },
+        "div.lesson-buttons",
         which,
         results && !shown && board.choices(),
         known.length > 1 &&
@@ -330,7 +318,7 @@ export function mountBenchmark(element, props, watch, server, here) {
   function drawResults() {
     if (state.which === "board") {
       drawHead(board.results);
-      const empty = board.loaded ? [h("p", { class: "muted empty" }, say("board_missing"))] : [];
+      const empty = board.loaded ? [h("p.muted.empty", say("board_missing"))] : [];
       body.replaceChildren(...(board.results ? board.body() : empty));
       return;
     }
@@ -342,27 +330,23 @@ export function mountBenchmark(element, props, watch, server, here) {
     if (!known.length) {
       const words =
         state.which === "here" ? "bench_waiting" : state.loaded ? "bench_missing" : null;
-      body.replaceChildren(...(words ? [h("p", { class: "muted empty" }, say(words))] : []));
+      body.replaceChildren(...(words ? [h("p.muted.empty", say(words))] : []));
       return;
     }
     if (!body.contains(plotHost)) body.replaceChildren(plotHost, below);
     plotHost.hidden = !plot.draw(results, state.temperature);
     numbers.replaceChildren(
-      h("summary", null, say("ask_numbers")),
+      h("summary", say("ask_numbers")),
       h(
-        "div",
-        { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("bench_results") },
+        "div.bench-scroll",
+        { tabindex: 0, role: "region", "aria-label": say("bench_results") },
         benchmarkTable(results, state.temperature),
       ),
-      h("p", { class: "muted" }, say("bench_definitions")),
+      h("p.muted", say("bench_definitions")),
     );
     below.replaceChildren(
       numbers,
-      h(
-        "p",
-        { class: "unequal-heads" },
-        unequalRows(results.groups.map((group) => group.lane.split(" · ")[0])),
-      ),
+      h("p.unequal-heads", unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))),
     );
   }
 
@@ -379,7 +363,7 @@ export function mountBenchmark(element, props, watch, server, here) {
   }
 
   root.append(
-    h("section", { class: "bench-results", "aria-label": say("bench_results") }, head, body),
+    h("section.bench-results", { "aria-label": say("bench_results") }, head, body),
     form.element,
     voice,
   );

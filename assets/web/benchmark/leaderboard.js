@@ -38,12 +38,12 @@ export class Leaderboard {
     Object.assign(this, { on, results: null, category: OVERALL, order: "speed", down: true });
   }
 
-  // What the server has of it: {environment, settings, rows, leads}, or null
+  // The server's leaderboard: {environment, settings, rows, leads}, or null
   take(results) {
     Object.assign(this, { loaded: true, results, temperature: results?.rows[0]?.temperature });
   }
 
-  // The rows of this temperature and category, sorted; those without a number come last
+  // Rows of this temperature and category, sorted; rows without a number are last
   rows() {
     const { order, down, temperature, category } = this;
     const value = order === "method" ? methodOf : (row) => row[order];
@@ -95,18 +95,18 @@ export class Leaderboard {
   body() {
     const rows = this.rows();
     return [
-      h("p", { class: "board-verdict", "data-result": "verdict" }, this.verdict()),
+      h("p.board-verdict", { "data-result": "verdict" }, this.verdict()),
       h(
-        "div",
-        { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("board") },
+        "div.bench-scroll",
+        { tabindex: 0, role: "region", "aria-label": say("board") },
         this.table(rows),
       ),
-      h("p", { class: "muted small" }, say("board_about", { method: usualMethod.title })),
-      h("p", { class: "unequal-heads" }, unequalRows(rows.map((row) => row.method))),
+      h("p.muted.small", say("board_about", { method: usualMethod.title })),
+      h("p.unequal-heads", unequalRows(rows.map((row) => row.method))),
     ];
   }
 
-  // Who is first over all prompts, and whether noise alone could have put it there
+  // The fastest method over all prompts, and whether noise could explain the difference
   verdict() {
     const { temperature } = this;
     const lead = this.results.leads.find((each) => each.temperature === temperature);
@@ -135,8 +135,8 @@ export class Leaderboard {
         "th",
         { scope: "col", "data-column": id, "aria-sort": way },
         h(
-          "button",
-          { type: "button", class: "board-sort", "data-sort": id, onclick: () => this.sort(id) },
+          "button.board-sort",
+          { type: "button", "data-sort": id, onclick: () => this.sort(id) },
           title,
           h(
             "span",

@@ -4,10 +4,10 @@ import { given, h, number, rate, say } from "../base/dom.js";
 import { methodTitle, unequalHeads } from "../data/methods.js";
 
 export const OVERALL = "overall";
-// As the report's intervals: the spread of fewer says too little
+// As in the report: an interval of fewer prompts has little meaning
 const FEWEST_ANSWERS = 8;
 
-// A method by its title, with its size where the tree is fixed: "… · auto" is the method alone
+// The title of a method, with its size for a fixed tree; "… · auto" has only the method's title
 export function laneWords(lane) {
   const [method, size] = lane.split(" · ");
   const words = methodTitle(method);
@@ -29,7 +29,7 @@ export const temperaturesOf = (results) => [
   ...new Set(results.groups.map((group) => group.temperature)),
 ];
 
-// What is shown for one temperature, as {category, lane, plain, group}: all prompts first, then each category
+// Groups of one temperature as {category, lane, plain, group}: all prompts first, then each category
 export function rowsOf(results, temperature) {
   const here = results.groups.filter((group) => group.temperature === temperature);
   const plainOf = ({ baseline, category }) =>
@@ -78,17 +78,17 @@ export const cell = (column, [words, small]) =>
   h(
     "td",
     { "data-column": column },
-    h("span", { class: "bench-value" }, words),
-    small && h("span", { class: "bench-spread" }, small),
+    h("span.bench-value", words),
+    small && h("span.bench-spread", small),
   );
 
 export const tableOf = (kind, caption, heads, rows) =>
   h(
     "table",
     { class: `bench-table ${kind} tabular` },
-    h("caption", null, caption),
-    h("thead", null, h("tr", null, heads)),
-    h("tbody", null, rows),
+    h("caption", caption),
+    h("thead", h("tr", heads)),
+    h("tbody", rows),
   );
 
 export function benchmarkTable(results, temperature) {

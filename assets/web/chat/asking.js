@@ -1,142 +1,164 @@
-// Asking: what is sent with a question, what it takes the place of, and how a question comes back that was not answered.
+// Questions: their data, the place of the answer in the chat, and stopping and continuing an answer.
 
 import { say } from "../base/dom.js";
-import { toHex } from "../base/pieces.js";
 import { notify } from "../base/server.js";
-import { fill, questionBox } from "./box.js";
-import { textOf } from "../data/history.js";
-import { chip, offline, refuseOffline } from "../page/chip.js";
-import { byName, formReady } from "../page/form.js";
+import { fillQuestion, giveBack, questionBox } from "./box.js";
+import { loadSteps } from "./keep.js";
+import { turnsUpTo } from "./tree.js";
+import { chip, serverIsThere } from "../page/chip.js";
+import { formNow, formReady } from "../page/form.js";
 import {
   begin,
-  endWriting,
   inProjector,
   lose,
+  newId,
+  pages,
   redraw,
   screen,
   setTab,
   state,
+  wait,
 } from "../page/machine.js";
 
-// Turns that go along with the next question: those before the one that it takes the place of
-export function sentTurns({ turns, from }) {
-  const at = from ? turns.indexOf(from) : -1;
-  return turns.slice(0, at < 0 ? undefined : at).filter((run) => run.main && run.finished);
-}
+const RETRY_MS = 300; // a question that is stopped may still be on its way to the server
 
-export const conversation = (state) =>
-  sentTurns(state).flatMap((run) => [
-    { role: "user", content: run.question },
-    { role: "assistant", content: textOf(run.main, run.main.tokens.length) },
+// The turn that the next question follows, or the chat
+export const parentOfNext = ({ chat, from }) => (from ? from.parent : chat.leaf);
+
+// Turns that are sent with a question below `parent`: the oldest ones may be left out
+export const sentTurns = (parent) => turnsUpTo(parent).slice(state.chat.skipped);
+
+const conversation = (parent) =>
+  sentTurns(parent).flatMap(({ question, answer }) => [
+    { role: "user", content: question },
+    { role: "assistant", content: answer },
   ]);
 
-let instead = null; // what is asked in place of what the box holds: {from: the turn whose place it takes, changes to the form, joins}
+// Ends an answer, which its server confirms; text that is on its way still arrives
+export async function stop(run) {
+  while (!run.finished && !(await screen.server.stop(run.id).catch(() => false)))
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  await run.ended;
+}
 
-// Known to this page alone, which comes back with it to its answer
-const newId = () => toHex(crypto.getRandomValues(new Uint8Array(16)));
+export const stopAll = () => Promise.all([...state.open.values()].map(stop));
 
-// What is sent: the form with `changes`, the conversation before the turn `from`, and the new answer's id
-function send(names, values, from, changes, joins) {
+let sending = Promise.resolve();
+export const whenSent = () => sending;
+
+// Sends a question with the turns before it: the form's values with `changes`. from: the turn of which it is another version
+function send(changes, { from = null, typed = "" } = {}) {
   notify(null);
   state.armed = false;
-  if (inProjector()) document.activeElement.blur(); // the clicker goes on
-  endWriting();
-  const { question, history, ...settings } = byName(names, values);
-  const id = newId();
+  if (inProjector()) document.activeElement.blur(); // so that the clicker works
+  sending = sending.then(() => sendNow(changes, from, typed));
+  return sending;
+}
+
+async function sendNow(changes, from, typed) {
+  const refuse = (sentence) => {
+    notify("error", sentence);
+    if (typed) state.from = from;
+    giveBack({ typed });
+    redraw();
+  };
+  if (!(await serverIsThere())) return refuse(say("offline_kept"));
+  const form = { ...formNow(), ...changes };
+  const parent = () => (from ? from.parent : state.chat.leaf);
+  // A question that the server would refuse does not stop the answer before it
+  if (state.open.size) {
+    const values = { ...form, history: conversation(parent()) };
+    const trouble = await screen.server.trouble(values).catch(() => null);
+    if (trouble) return refuse(trouble);
+    await stopAll();
+  }
+  const run = begin(newId(), { parent: parent(), from, typed, form });
+  screen.host.ask({ ...form, history: conversation(run.under), "run-id": run.id });
+  await chip.look();
+  if (chip.lost && !run.finished && !run.main) lose(run, "offline_kept");
+  return undefined;
+}
+
+// Sends the text of the question box
+export function ask() {
+  const typed = questionBox().value;
+  if (!typed.trim()) return notify("error", say("empty_question"));
+  fillQuestion("");
   // A link may hold the beginning of its question's answer
-  const linked = !changes && state.linked?.question === question ? state.linked.prefix : null;
-  const asked = { question, ...settings, "answer-prefix": linked, ...changes };
+  const prefix = state.linked?.question === typed ? state.linked.prefix : null;
   state.linked = null;
-  const sent = { ...asked, history: conversation({ turns: state.turns, from }), "run-id": id };
-  const typed = changes ? "" : question;
-  if (typed && questionBox()) fill(questionBox(), "");
-  lookAfter(begin(id, { from, typed, form: asked, joins }));
-  return names.map((name) => sent[name]);
+  return send({ question: typed, "answer-prefix": prefix }, { from: state.from, typed });
 }
+pages.ask = ask;
 
-export const beforeAsk = (names, values) => send(names, values, state.from, null);
-export const beforeAskInstead = (names, values) =>
-  send(names, values, instead.from, instead.changes, instead.joins);
+export const askOffered = (question) => send({ question }, { from: state.from });
 
-// Asks in place of a turn and of those after it; the old ones come back if no answer begins
-function askInstead(run, changes, joins) {
-  if (refuseOffline()) return;
-  instead = { from: run, changes: { question: run?.question, ...changes }, joins };
-  screen.form.askInstead();
-}
-
-// An offered question is asked when it is pressed
-document.addEventListener("click", ({ target }) => {
-  const chip = target.closest?.(".jk-chip");
-  if (chip) askInstead(state.from, { question: chip.textContent.trim() });
-});
+// Adds another answer to a turn's question; the old one becomes its sibling
+const askBeside = (run, changes) => send({ question: run.question, ...changes }, { from: run });
 
 // At temperature 0 the same text would come again
 export const OTHER_TEMPERATURE = 0.8;
-export const isFixed = (run) => run.main.header.sampling.temperature === 0;
+const samplingOf = (run) => run.main?.header.sampling ?? run.form ?? {};
+export const isFixed = (run) => !Number(samplingOf(run).temperature);
 export const askAgain = (run) =>
-  askInstead(run, {
-    seed: run.main.header.sampling.seed + 1,
+  askBeside(run, {
+    seed: Number(samplingOf(run).seed ?? 0) + 1,
     ...(isFixed(run) ? { temperature: OTHER_TEMPERATURE } : {}),
   });
-// The same text to twice the length: what is drawn at a position does not depend on where the answer ends
-export const goOn = (run) =>
-  askInstead(
-    run,
-    { ...run.form, question: run.question, length: 2 * run.main.header.sampling.max_new_tokens },
-    "within",
-  );
-// The same answer up to a place, a token there that somebody chose, and what the model writes after it
-export function goOnFrom(run, index, id) {
-  const { tokens, header } = run.main;
-  const places = (header.forced || []).map(([place]) => place).filter((place) => place < index);
-  const prefix = [
-    [...tokens.slice(0, index).map((token) => token.id), id],
-    [...places, index],
-  ];
-  askInstead(run, { ...run.form, question: run.question, "answer-prefix": prefix }, "beside");
+
+// Token ids of an answer's beginning, and the positions of tokens that the visitor chose
+const prefixOf = ({ tokens, header }, count) => [
+  tokens.slice(0, count).map((token) => token.id),
+  (header.forced || []).map(([place]) => place).filter((place) => place < count),
+];
+
+// Continues an answer that was cut or stopped by as many tokens as the form allows
+export async function goOn(run) {
+  if (!(await loadSteps(run))) return;
+  const { tokens } = run.main;
+  const length = tokens.length + Number(formNow().length);
+  askBeside(run, { ...run.form, length, "answer-prefix": prefixOf(run.main, tokens.length) });
 }
-// The same question and seed once more with a large tree, which shows more and takes longer
-export const bigTree = () =>
-  askInstead(state.run, { tree: say("fixed"), candidates: 40, levels: 6 });
+
+// Continues an answer from a position with a token that the visitor chose
+export function goOnFrom(run, index, id) {
+  const [ids, places] = prefixOf(run.main, index);
+  askBeside(run, {
+    ...run.form,
+    "answer-prefix": [
+      [...ids, id],
+      [...places, index],
+    ],
+  });
+}
+
+// The same question and seed with trees of another size; 0: at each step the size that is fastest here
+export const bigTree = (candidates) =>
+  askBeside(
+    state.run,
+    candidates ? { tree: "fixed", candidates, levels: 6 } : { tree: "automatic" },
+  );
 
 export function edit(run) {
   state.from = run;
-  const box = questionBox();
-  fill(box, run.question);
-  box.focus();
+  fillQuestion(run.question);
+  questionBox().focus();
   redraw();
 }
 
-// A question waits in the box for the next key, so that a clicker alone can ask it
+// The next key sends the question in the box, so that a clicker can send it
 export function armQuestion() {
-  const box = questionBox();
-  if (!box.value.trim()) fill(box, document.querySelector("#example-0").textContent.trim());
+  if (!questionBox().value.trim()) fillQuestion(screen.host.questions[0]);
   state.armed = true;
   setTab("race");
 }
 
-// A question was sent: whether the server is there to answer it
-async function lookAfter(run) {
-  await chip.look();
-  if (!offline() || run.finished || run.main) return;
-  lose(run, "offline_kept");
-  chip.look();
+// Continues to read an answer that the server still computes or keeps; without it, the text so far stays
+export function resume(run) {
+  run.reopen();
+  wait(run);
+  if (!run.main) state.waiting = run;
+  if (run.typed && questionBox()?.value === run.typed) fillQuestion("");
+  formReady.then(() => screen.host.resume({ "run-id": run.id }));
+  redraw();
 }
-
-let returning = null; // the turn that the page goes on reading
-
-// Reads on where this page had put an answer aside
-export function takeUp(run) {
-  returning = run;
-  screen.form.resume();
-}
-
-// Goes on with an answer, where the server still has it, in place of what is known of it
-export function resume(id, about) {
-  returning = begin(id, about);
-  if (questionBox() && questionBox().value === about.typed) fill(questionBox(), "");
-  formReady.then(() => screen.form.resume());
-}
-
-export const resumed = () => [returning.id];

@@ -1,21 +1,20 @@
 // The question box.
 
-export const questionBox = () => document.querySelector("#question textarea, #question input");
+export const questionBox = () => document.querySelector("#question textarea");
 
-// What stands in it is marked, so that typing takes its place
+// Selects its text, so that typing replaces it
 export function toQuestion() {
   questionBox()?.focus();
   questionBox()?.select();
 }
 
-export function fill(box, text) {
-  box.value = text;
-  box.dispatchEvent(new Event("input", { bubbles: true }));
+export function fillQuestion(text) {
+  const box = questionBox();
+  if (box) box.value = text;
 }
 
-// A question that brought no answer stands in the box again, unless another one is there
+// A question without an answer returns to the box, unless the box holds another one
 export function giveBack(run) {
-  const box = questionBox();
-  if (run.typed && box && !box.value) fill(box, run.typed);
+  if (run.typed && !questionBox()?.value) fillQuestion(run.typed);
   run.typed = "";
 }

@@ -1,5 +1,5 @@
-// What the page knows: runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live
-// updates, shipped recordings and opened files all end up here and look the same afterwards.
+// Runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live updates, shipped recordings and
+// opened files all use these classes.
 
 import { given } from "../base/dom.js";
 import { fromHex, label, unitsOf } from "../base/pieces.js";
@@ -24,17 +24,17 @@ export const pathTo = (nodes, i) => (i > 0 ? [...pathTo(nodes, nodes[i].parent),
 
 // The node after which the target chose on: the last accepted one, or the root
 export const endOf = (step) => step.accepted_path.at(-1) ?? 0;
-// The part of a step's accepted path that came into the answer: an end token or a limit may cut it
+// The part of a step's accepted path that is in the answer: an end token or a limit may cut it
 export const deliveredPath = (step) => step.accepted_path.slice(0, step.committed_ids.length);
-// Whether the target's own token came into the answer
+// Returns whether the answer includes the bonus token
 export const bonusDelivered = (step) => step.committed_ids.length > step.accepted_path.length;
 
-// What people asked in a conversation, the last question last
+// The visitor's questions in a conversation, the last question last
 export const questionsOf = (header) =>
   header.messages.filter((message) => message.role === "user").map((message) => message.content);
 
 export class Lane {
-  // `name` is what the lane was asked for by; the header says which method that is
+  // `name` is the requested name of the lane; the header has the method that ran
   constructor(header, name) {
     const { method } = header;
     Object.assign(this, {
@@ -90,7 +90,7 @@ export class Lane {
 
   add(step) {
     this.steps.push(step);
-    step.nodes.forEach((node) => this.proposers.of(node)); // who is not in the header gets a place by turn of appearance
+    step.nodes.forEach((node) => this.proposers.of(node)); // proposers that are not in the header get the next free place
     const path = step.accepted_path;
     step.committed_ids.forEach((id, i) => {
       const node = i < path.length ? path[i] : -1;
@@ -110,7 +110,7 @@ export class Lane {
     this.widest = Math.max(this.widest, leavesOf(step) + 1);
   }
 
-  // What could have come in a token's place, as {rank, tokens: [[id, piece, logprob], …]}, the one that came first; null if unknown
+  // Alternatives of a token as {rank, tokens: [[id, piece, logprob], …]}, the chosen one first; null if unknown
   alternativesAt(index) {
     const { step, level, given: begun } = this.tokens[index];
     const found = begun
@@ -147,13 +147,23 @@ export class Lane {
 }
 
 export class Run {
-  constructor(id, source) {
-    Object.assign(this, { id, source, finished: false, waiting: null, title: null }); // source: "live", "recording" or "opened"
+  // source: "live", "recording" or "opened"; `stored`: the database record of a turn whose lanes are not loaded
+  constructor(id, source, stored = null) {
+    Object.assign(this, { id, source, stored, finished: false, waiting: null, title: null });
     this.lanes = Object.create(null); // names come from files
-    this.branches = [this]; // of one turn, this one among them
+    // As a node of a chat's tree, see chat/tree.js; `branches`: the siblings, this one among them
+    Object.assign(this, { parent: null, children: [], chosen: null, branches: [this] });
+    this.reopen();
   }
 
-  // The lane that the tree and the answer show: the first one asked for that drafts
+  // The answer continues after it had been taken for ended; `ended` resolves when it ends
+  reopen() {
+    this.cut?.forEach((lane) => (lane.endReason = null));
+    Object.assign(this, { finished: false, cut: [] });
+    this.ended = new Promise((resolve) => (this.tellEnded = resolve));
+  }
+
+  // The lane that the tree and the answer show: the first requested one that drafts
   get main() {
     const all = Object.values(this.lanes);
     return all.find((lane) => !lane.isPlain) || all[0] || null;
@@ -163,7 +173,7 @@ export class Run {
     return Object.values(this.lanes).find((lane) => lane.isPlain) || null;
   }
 
-  // As lanes stand side by side: plain decoding, the one that the tree shows, the others
+  // Lanes in display order: plain decoding, the lane of the tree, the others
   get ordered() {
     return [...new Set([this.plain, this.main, ...Object.values(this.lanes)])].filter(Boolean);
   }
@@ -175,13 +185,16 @@ export class Run {
     return `other-${this.ordered.filter((one) => one !== this.plain && one !== this.main).indexOf(lane) % OTHER_LOOKS}`;
   }
 
-  // The same of a token of this answer or of one that begins like it: what came before was the same
+  // Alternatives of a token in this answer or in a sibling with the same tokens before it
   alternativesAt(index) {
-    const { tokens } = this.main;
+    const { tokens, header } = this.main;
+    const prompt = JSON.stringify(header.messages);
     const alike = ({ main }) =>
       main &&
       tokens.slice(0, index).every(({ id }, i) => main.tokens[i]?.id === id) &&
-      index < main.tokens.length;
+      index < main.tokens.length &&
+      main.header.sampling.temperature === header.sampling.temperature &&
+      JSON.stringify(main.header.messages) === prompt;
     return (
       [this, ...this.branches]
         .filter(alike)
@@ -192,14 +205,32 @@ export class Run {
 
   get question() {
     const header = this.main?.header;
-    return header ? (questionsOf(header).at(-1) ?? header.raw_prompt ?? "") : "";
+    if (!header) return this.stored?.question ?? this.form?.question ?? "";
+    return questionsOf(header).at(-1) ?? header.raw_prompt ?? "";
   }
 
-  // Nothing more comes of it; lanes that were not done are stopped
+  // The text of the answer so far
+  get answer() {
+    return this.main ? textOf(this.main, this.main.tokens.length) : (this.stored?.answer ?? "");
+  }
+
+  get endReason() {
+    return this.main ? this.main.endReason : this.stored?.endReason;
+  }
+
+  // Tokens of the prompt and the answer together
+  get numTokens() {
+    const { main, stored } = this;
+    return main ? main.header.num_prompt_tokens + main.tokens.length : (stored?.numTokens ?? 0);
+  }
+
+  // Ends the run; lanes that were not done are stopped
   stop() {
     if (this.finished) return;
-    Object.values(this.lanes).forEach((lane) => (lane.endReason = lane.endReason || "stopped"));
+    this.cut = Object.values(this.lanes).filter((lane) => !lane.endReason);
+    this.cut.forEach((lane) => (lane.endReason = "stopped"));
     Object.assign(this, { finished: true, waiting: null });
+    this.tellEnded();
   }
 
   // One event as app/serving/packing.py packs it
@@ -219,14 +250,19 @@ export class Run {
 
 export function runFromTraces(id, source, traces, title) {
   const run = new Run(id, source);
+  readTraces(run, traces);
+  run.stop();
+  run.title = title || null;
+  return run;
+}
+
+// Adds the lanes of traces to a run
+export function readTraces(run, traces) {
   for (const [name, { header, steps, end_reason }] of Object.entries(traces)) {
     const lane = (run.lanes[name] = new Lane(header, name));
     steps.forEach((step) => lane.add(step));
     lane.endReason = end_reason;
   }
-  run.stop();
-  run.title = title || null;
-  return run;
 }
 
 // The first `count` tokens as text

@@ -1,4 +1,4 @@
-// Who guesses: the drafting methods by name, and the hue, shape and number that follow a proposer's place in its lane.
+// Proposers: the drafting methods by name, and the hue, shape and number for a proposer's place in its lane.
 
 import { given, say } from "../base/dom.js";
 
@@ -8,10 +8,10 @@ const [plainMethod, ...drafting] = given.methods;
 const methodNamed = (name) =>
   given.methods.find((one) => one.name === name || one.aliases.includes(name));
 export const isPlain = (name) => methodNamed(name) === plainMethod;
-// What people read; a method that this page has never heard of keeps its own name
+// The title of a method; unknown methods keep their name
 export const methodTitle = (name) => (methodNamed(name) || { title: name }).title;
 
-// One sentence where heads that stand side by side were not trained equally long, else nothing; from [title, minutes]
+// One sentence if the heads in a race were not trained equally long, else nothing; from [title, minutes]
 export function unequalHeads(pairs) {
   const known = pairs
     .filter(([, minutes]) => minutes !== undefined)
@@ -22,7 +22,7 @@ export function unequalHeads(pairs) {
   });
 }
 
-// What a tooltip says of a head's training; null where it is not known
+// The tooltip about a head's training; null if unknown
 export const trainedWords = (minutes) =>
   minutes === undefined ? null : say("trained", { minutes: Math.round(minutes) });
 
@@ -36,7 +36,7 @@ const marked = (id, label, sentence, hue, shape, place, number) => ({
   hue: String(hue),
   classes: `hue-${hue} by-${place}`,
 });
-// After the last hue the first one comes again, with a number beside the shape
+// After the last hue the first one is used again, with a number next to the shape
 const proposerAt = (place, { id, label, sentence }) =>
   marked(
     id,
@@ -59,7 +59,7 @@ export const TARGET = marked(
 );
 const ROOT = marked(null, say("root"), "", "root", "circle", "root", "");
 
-// A lane's proposers in the header's order; a name that the header lacks comes after them
+// A lane's proposers in the header's order, followed by names that are not in the header
 export class Proposers {
   constructor(listed) {
     this.all = [];
@@ -82,7 +82,7 @@ export class Proposers {
     return node.parent < 0 ? ROOT : this.named(node.proposer);
   }
 
-  // Whose part stands at a place of a router's weights
+  // The proposer for a place in a router's weights
   at(place) {
     return (
       this.all[place] || proposerAt(place, { id: null, label: String(place + 1), sentence: "" })
@@ -90,7 +90,7 @@ export class Proposers {
   }
 }
 
-// Shown while there is no answer: those of the method that a question gets when nothing else is chosen
+// Shown while there is no answer: the proposers of the default method
 export const usualProposers = new Proposers(drafting[0].proposers);
 
 export const usualMethod = drafting[0];

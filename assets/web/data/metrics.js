@@ -1,4 +1,4 @@
-// Every number on the page is a fold over steps, with the definition printed beside it.
+// Every number on the page is computed from steps; the page shows its definition.
 
 import { deliveredPath } from "./history.js";
 
@@ -8,7 +8,7 @@ const WINDOW_SECONDS = 2;
 const mean = (steps, of) =>
   steps.length ? steps.reduce((sum, step) => sum + of(step), 0) / steps.length : null;
 
-// Tokens that came into the answer, per step
+// Tokens of the answer per step
 const tau = (steps) => mean(steps, (step) => step.committed_ids.length);
 // The same before any cut at the end of the answer: accepted per step, plus one
 const tauDrafted = (steps) => mean(steps, (step) => step.accepted_path.length + 1);
@@ -21,7 +21,7 @@ function testedDepth(step) {
   );
 }
 
-// Kept levels over those that were tested
+// Accepted levels ÷ checked levels
 function acceptance(steps) {
   const [kept, tested] = [({ accepted_path: path }) => path.length, testedDepth].map((of) =>
     steps.reduce((sum, step) => sum + of(step), 0),
@@ -29,7 +29,7 @@ function acceptance(steps) {
   return tested ? kept / tested : null;
 }
 
-// The candidates that came into the answer, by who proposed them
+// Accepted candidates of the answer by proposer
 const acceptedByProposer = (steps) =>
   Map.groupBy(
     steps.flatMap((step) => deliveredPath(step).map((i) => step.nodes[i])),
@@ -49,7 +49,7 @@ function smoothSpeed(lane, step) {
   return (lane.counts[step] - lane.countAt(from)) / Math.min(WINDOW_SECONDS, now);
 }
 
-// Where two answers part: index of the first differing token among those both have, null if none does
+// The index of the first token that differs between two answers, null if none does
 function firstDifference(left, right) {
   const at = left.tokens.findIndex(
     ({ id }, i) => i < right.tokens.length && id !== right.tokens[i].id,

@@ -5,7 +5,7 @@ import { fromText, toHex } from "../base/pieces.js";
 const hexOf = (piece) => (Array.isArray(piece) ? piece[0] : toHex(fromText(piece)));
 const chance = (percent) => (percent === null ? null : percent / 100);
 
-// Reads the steps of one lane in order; each holds only what earlier ones did not say
+// Reads the steps of one lane in order; each has only values that earlier ones did not define
 export class StepReader {
   constructor(header) {
     this.proposers = header.proposers.map((proposer) => proposer.id);

@@ -4,6 +4,7 @@ import { Trouble, h, number, refuse, say } from "../base/dom.js";
 import { notify, orRetry } from "../base/server.js";
 import { runFromTraces } from "./history.js";
 import { metrics } from "./metrics.js";
+import { storedTrace } from "../chat/store.js";
 import { readTraceFile } from "./trace_file.js";
 import { redrawNow, screen, setTab, showRecording, state } from "../page/machine.js";
 import { saveReplay } from "../page/save.js";
@@ -17,25 +18,22 @@ const MOST_MEGABYTES = 20; // of a file
 export class RecordingsView {
   constructor() {
     this.loaded = new Map();
-    this.cards = h("div", { class: "recording-cards" });
-    this.input = h("input", {
+    this.cards = h("div.recording-cards");
+    this.input = h("input.file-input", {
       type: "file",
       accept: ".json,application/json",
       id: "jk-open",
-      class: "file-input",
       onchange: () => this.open(this.input.files[0]),
     });
     const drop = h(
-      "div",
-      { class: "drop" },
-      h("label", { class: "plain-button", for: "jk-open" }, say("open_trace")),
+      "div.drop",
+      h("label.plain-button", { for: "jk-open" }, say("open_trace")),
       this.input,
-      h("span", { class: "muted" }, say("drop_hint")),
+      h("span.muted", say("drop_hint")),
     );
     this.element = h(
-      "div",
-      { class: "recordings recordings-only" },
-      h("p", { class: "muted" }, say("recordings_hint")),
+      "div.recordings.recordings-only",
+      h("p.muted", say("recordings_hint")),
       this.cards,
       drop,
     );
@@ -62,7 +60,22 @@ export class RecordingsView {
     });
   }
 
+  // Plays an answer that a link names; returns whether it is still kept, in this browser or on the server
+  async playAnswer(id) {
+    const traces = await storedTrace(id);
+    const text = traces ? undefined : await screen.server.trace_text(id).catch(() => null);
+    if (!traces && !text) {
+      refuseLink(say("link_gone"));
+      return false;
+    }
+    showRecording(`answer-${id}`, traces ? { traces } : { ...readTraceFile(text), text }, {
+      playNow: true,
+    });
+    return true;
+  }
+
   async playFirst(link) {
+    if (link.answer && (await this.playAnswer(link.answer))) return;
     const names = await this.names();
     const known = !link.recording || names.includes(link.recording);
     if (!known) refuseLink(say("link_recording", { name: quoted(link.recording) }));
@@ -110,29 +123,21 @@ export class RecordingsView {
       metrics.tau(run.main.steps),
     ];
     return h(
-      "section",
-      { class: "pane recording-card" },
+      "section.pane.recording-card",
       h("h2", { dir: "auto" }, recording.title),
       h(
-        "p",
-        { class: "tabular" },
-        times && [h("b", null, times), ` ${say("fact_speedup")} · `],
+        "p.tabular",
+        times && [h("b", times), ` ${say("fact_speedup")} · `],
         tau && `${number(tau, 1)} ${say("fact_tau")}`,
       ),
       h("p", { dir: "auto" }, recording.why || run.question),
-      h("p", { class: "muted" }, badgeOf(run)),
+      h("p.muted", badgeOf(run)),
       h(
-        "div",
-        { class: "recording-actions" },
+        "div.recording-actions",
+        h("button.plain-button.primary", { onclick: () => this.play(id, recording) }, say("play")),
         h(
-          "button",
-          { class: "plain-button primary", onclick: () => this.play(id, recording) },
-          say("play"),
-        ),
-        h(
-          "button",
+          "button.plain-button",
           {
-            class: "plain-button",
             "data-action": "handout",
             onclick: () => saveReplay(run, recording.text),
           },
@@ -150,9 +155,7 @@ export class RecordingsView {
         (recording, i) => recording && this.card(`recording-${names[i]}`, recording),
       );
       this.cards.replaceChildren(
-        ...(cards.length
-          ? cards.filter(Boolean)
-          : [h("p", { class: "muted" }, say("recordings_none"))]),
+        ...(cards.length ? cards.filter(Boolean) : [h("p.muted", say("recordings_none"))]),
       );
     });
   }

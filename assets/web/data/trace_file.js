@@ -20,7 +20,7 @@ const ifThere = (rule) => (value) => value === undefined || misfit(value, rule, 
 const mapOf = (rule) => (value) =>
   isObject(value) && misfit(Object.values(value), [rule], "it") === null;
 
-// Of what else could have come: [id, piece, log of the chance, null for no chance], and such a list with the rank of what came
+// An alternative: [id, piece, log probability, null for probability 0], and such a list with the rank of the chosen one
 const isChoice = (value) =>
   Array.isArray(value) && isNumber(value[0]) && isHex(value[1]) && orNull(isNumber)(value[2]);
 const isRanked = (value) =>
@@ -108,8 +108,8 @@ function misfit(value, rule, where) {
   return null;
 }
 
-// What in a step contradicts the rest of it: each node stands below its parent, and what the step adds is its accepted path and the
-// target's token, which only the end of the answer may cut short
+// Contradictions within a step: each node must follow its parent, and the step must add its accepted path and the bonus token,
+// which only the end of the answer may cut
 function contradiction(
   { index, nodes, accepted_path: path, bonus_token_id: bonus, committed_ids: committed },
   place,

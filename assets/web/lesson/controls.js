@@ -1,5 +1,5 @@
-// What stops are made of: sliders, switches, lines of text, a chart, a question. A piece is an element or {element, draw}; after each use
-// of a control all pieces of its stop are drawn anew.
+// Parts of stops: sliders, switches, lines of text, a chart, a question. A part is an element or {element, draw}; all parts of a
+// stop are redrawn after each use of a control.
 
 import { h, number, say } from "../base/dom.js";
 import { armQuestion } from "../chat/asking.js";
@@ -24,21 +24,21 @@ export const group =
 export const row = group("lesson-controls");
 export const buttons = group("lesson-buttons");
 
-// An element whose content follows from what the controls of its stop hold
+// An element whose content depends on the controls of its stop
 export const filled = (element, content) => ({
   element,
   draw: () => element.replaceChildren(...[content()].flat()),
 });
-export const bars = (content) => filled(h("div", { class: "pass-bars" }), content);
+export const bars = (content) => filled(h("div.pass-bars"), content);
 export const line = (name, words, kind = "") =>
   filled(h("p", { class: kind, "data-result": name }), words);
-// The sentence that says what a control has done
+// The sentence about the result of a control
 export const result = (name, words, kind = "") =>
   filled(h("p", { class: `result ${kind}`, role: "status", "data-result": name }), words);
 
-// A slider that says its value in words; `move` is a hand's, `set` goes unheard
+// A slider with its value in words; `move` is called for the visitor's changes, `set` calls nothing
 export function slider({ name, label, min, max, step = 1, value, format }) {
-  const output = h("output", { class: "tabular" });
+  const output = h("output.tabular");
   const input = h("input", {
     type: "range",
     min,
@@ -56,7 +56,7 @@ export function slider({ name, label, min, max, step = 1, value, format }) {
   input.addEventListener("input", show);
   show();
   return {
-    element: h("label", { class: "lesson-slider" }, h("span", null, label), input, output),
+    element: h("label.lesson-slider", h("span", label), input, output),
     get value() {
       return Number(input.value);
     },
@@ -85,13 +85,12 @@ export function choice({ name, label, options, value, onPick }) {
   );
   return {
     element: h(
-      "div",
-      { class: "lesson-choice", role: "radiogroup", "aria-label": label },
-      h("span", null, label),
+      "div.lesson-choice",
+      { role: "radiogroup", "aria-label": label },
+      h("span", label),
       h(
-        "span",
-        { class: "segments" },
-        Object.values(options).map((words, i) => h("label", { class: "choice" }, inputs[i], words)),
+        "span.segments",
+        Object.values(options).map((words, i) => h("label.choice", inputs[i], words)),
       ),
     ),
     get value() {
@@ -109,11 +108,11 @@ export const primary = (element) => {
   return element;
 };
 
-// `off()` says when it cannot be pressed
+// `off()` returns whether it is disabled
 export function button(name, words, onclick, off) {
   const element = h(
-    "button",
-    { type: "button", class: "lesson-button", "data-control": name, onclick },
+    "button.lesson-button",
+    { type: "button", "data-control": name, onclick },
     words,
   );
   return off
@@ -124,12 +123,12 @@ export function button(name, words, onclick, off) {
 // A number with its name above and its definition below
 export const figure = (name, title, value, note = () => "") =>
   group("figure")(
-    h("div", { class: "figure-name" }, title),
-    filled(h("div", { class: "figure-value tabular", "data-figure": name }), value),
-    filled(h("div", { class: "figure-note" }), note),
+    h("div.figure-name", title),
+    filled(h("div.figure-value.tabular", { "data-figure": name }), value),
+    filled(h("div.figure-note"), note),
   );
 
-// A line through [x, y] points and one marked point, as `of()` gives them; `onPick` gets the whole number on the x axis that was clicked
+// A line through [x, y] points and one marked point from `of()`; a click calls `onPick` with the integer on the x axis
 export function chart(name, kind, of, onPick) {
   const element = h("div", { class: `chart-host plot-host ${kind}` });
   const shown = new Figure(element, draw);
@@ -193,7 +192,7 @@ export function chart(name, kind, of, onPick) {
   return { element, draw };
 }
 
-// Leads from the lesson to a question of one's own
+// A button that leads from the lesson to the visitor's own question
 export const raceButton = () =>
   primary(
     button("race", say("lesson_race"), () => {
@@ -205,9 +204,9 @@ export const raceButton = () =>
 // One question: each answer opens on its reason, one at a time
 export const question = (stop, text) =>
   h(
-    "section",
-    { class: "lesson-question", "data-question": stop + 1 },
-    h("p", null, h("b", null, say("lesson_check_title")), " ", text.question),
+    "section.lesson-question",
+    { "data-question": stop + 1 },
+    h("p", h("b", say("lesson_check_title")), " ", text.question),
     text.options.map(([words, reason], i) =>
       h(
         "details",
@@ -216,11 +215,10 @@ export const question = (stop, text) =>
           class: i === text.right ? "right" : "wrong",
           "data-option": i,
         },
-        h("summary", null, words),
+        h("summary", words),
         h(
-          "p",
-          { class: "feedback" },
-          h("b", null, i === text.right ? `✓ ${say("lesson_right")}` : `✗ ${say("lesson_wrong")}`),
+          "p.feedback",
+          h("b", i === text.right ? `✓ ${say("lesson_right")}` : `✗ ${say("lesson_wrong")}`),
           ` ${reason}`,
         ),
       ),

@@ -1,4 +1,5 @@
-// What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, measured costs.
+// Computations of the lesson from recorded steps: trees pruned by score and judged again, other mixes of experts, measured
+// costs.
 
 import { Run } from "../data/history.js";
 import { metrics } from "../data/metrics.js";
@@ -48,7 +49,7 @@ export function stepWith(step, keep) {
   };
 }
 
-// Candidates from the likeliest path on: by score, smaller depth first among equals, as the tree itself is chosen
+// Candidates in order of probability: by score, equal ones by depth, as the tree itself is chosen
 export function byScore(step) {
   const { nodes } = step;
   return nodes
@@ -80,7 +81,7 @@ export const drafted = (lane) => lane.steps.filter((step) => step.nodes.length >
 export const whole = (lane) =>
   drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
 
-// Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
+// Mean tokens per step if every recorded tree had so many candidates, each step judged in its own context
 export const tokensAt = (lane, candidates) =>
   metrics.mean(drafted(lane), (step) => pruned(step, candidates).accepted_path.length + 1);
 
@@ -110,7 +111,7 @@ function mixScore(node, second) {
   );
 }
 
-// The likeliest candidates of the first level
+// The most probable candidates of the first level
 const isMixed = (node) =>
   node.depth === 1 &&
   node.evidence.expert_contributions &&
@@ -128,7 +129,7 @@ export const ranked = (step, second) =>
     .map((i) => [i, mixScore(step.nodes[i], second)])
     .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
 
-// Pairs of candidates that the two experts alone would put in opposite order, as a share of all pairs
+// The share of all pairs of candidates that the two experts by themselves order differently
 export function disagreement(step) {
   const members = firstLevel(step).map((i) => step.nodes[i]);
   const pairs = members.flatMap((a, at) => members.slice(at + 1).map((b) => [a, b]));
@@ -136,7 +137,7 @@ export function disagreement(step) {
   return metrics.mean(pairs, (pair) => Number(gap(pair, 0) * gap(pair, 1) < 0));
 }
 
-// How many candidates rank differently with either expert alone than with the router's own weights
+// The number of candidates that rank differently with one expert by itself than with the router's weights
 export function moved(step) {
   const places = (second) => ranked(step, second).map(([i]) => i);
   const own = places(ownWeight(step));

@@ -1,4 +1,4 @@
-// "How it works", ten stops over shipped recordings: titles, a stop's text and figure, links to it, and what stops share.
+// "Learn", ten stops over shipped recordings: titles, a stop's text and figure, links to it, and shared parts of stops.
 
 import { given, h, popMenu, say } from "../base/dom.js";
 import { bringBack, onScreen } from "../base/frame.js";
@@ -25,25 +25,22 @@ import { TreeView } from "../tree/tree.js";
 import { stepSentence } from "../watch/words.js";
 
 const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
-const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // what a lecture goes through
-const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are for who wants more
+const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // the plan of a lecture
+const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are optional
 
-// A draft tree with card, arrow keys and list. `of()` gives {lane, step, phase, mark: where the keys stand}; `onPick` replaces the pin
+// A draft tree with card, arrow keys and list. `of()` returns {lane, step, phase, mark: the node of the keys}; `onPick` replaces
+// the pin
 function treeBox(of, onPick) {
-  const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
-  const box = h(
-    "div",
-    { class: "tree-pane lesson-tree-pane" },
-    h("div", { class: "tree-room" }, host),
-  );
+  const host = h("div.tree-host.lesson-tree", { tabindex: 0 });
+  const box = h("div.tree-pane.lesson-tree-pane", h("div.tree-room", host));
   const card = new Card(box);
   if (onPick) card.pin = (id) => onPick(id);
   const view = new TreeView(host, card);
   const listHost = h("div");
   const list = h(
-    "details",
-    { class: "lesson-table", ontoggle: () => drawList() },
-    h("summary", null, say("read_as_list")),
+    "details.lesson-table",
+    { ontoggle: () => drawList() },
+    h("summary", say("read_as_list")),
     listHost,
   );
   let shown = null;
@@ -72,10 +69,10 @@ function treeBox(of, onPick) {
     if (mark !== null) view.focus(mark);
     drawList();
   }
-  return { element: h("div", null, box, list), draw, light: (members) => view.light(members) };
+  return { element: h("div", box, list), draw, light: (members) => view.light(members) };
 }
 
-// What a stop gets to work with
+// The argument of a stop's function
 function lessonOf({ device, pairs }) {
   return {
     device,
@@ -84,8 +81,7 @@ function lessonOf({ device, pairs }) {
     tree: treeBox,
     stepLine: (lane, step) =>
       h(
-        "p",
-        { class: "muted small" },
+        "p.muted.small",
         say("lesson_step_from", {
           step: step.index + 1,
           question: questionsOf(lane.header).at(-1) ?? "",
@@ -93,14 +89,13 @@ function lessonOf({ device, pairs }) {
       ),
     sourceLine: () =>
       h(
-        "p",
-        { class: "muted small source" },
+        "p.muted.small.source",
         say("lesson_source_recorded", { device: device.name, date: device.date }),
       ),
   };
 }
 
-// A formula of ours, not of a model: the one markup that comes as text
+// A formula of the project, not of a model: the only markup in texts
 const drawnFormula = (mathml) =>
   new DOMParser().parseFromString(`<math display="block">${mathml}</math>`, "text/html").body
     .firstChild;
@@ -108,27 +103,18 @@ const drawnFormula = (mathml) =>
 function textColumn(n) {
   const text = given.lessonTexts[n];
   const line = (key) =>
-    h("p", { class: `lesson-${key}` }, h("b", null, say(`lesson_${key}`)), " ", text[key]);
+    h("p", { class: `lesson-${key}` }, h("b", say(`lesson_${key}`)), " ", text[key]);
   return h(
-    "div",
-    { class: "stop-text" },
+    "div.stop-text",
     h("h2", { tabindex: -1 }, text.title),
+    h("div.stop-words", h("p", text.idea), line("try"), line("notice"), line("belief")),
     h(
-      "div",
-      { class: "stop-words" },
-      h("p", null, text.idea),
-      line("try"),
-      line("notice"),
-      line("belief"),
-    ),
-    h(
-      "details",
-      { class: "lesson-table" },
-      h("summary", null, say("lesson_formula")),
+      "details.lesson-table",
+      h("summary", say("lesson_formula")),
       drawnFormula(text.formula),
-      text.letters && h("p", { class: "muted small" }, text.letters),
+      text.letters && h("p.muted.small", text.letters),
     ),
-    text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
+    text.footnote ? h("p.muted.small.footnote", text.footnote) : null,
     question(n, text),
   );
 }
@@ -150,47 +136,42 @@ const STOPS = [
 export function mountLesson(element, server) {
   const root = element.querySelector(".jk-lesson");
   const texts = given.lessonTexts;
-  const body = h(
-    "div",
-    { class: "stop-body" },
-    h("p", { class: "muted empty" }, say("lesson_loading")),
-  );
+  const body = h("div.stop-body", h("p.muted.empty", say("lesson_loading")));
   const titles = texts.map((text, n) =>
     h(
-      "button",
-      { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) },
-      `${n + 1} ${text.title}`,
+      "button.stop-title",
+      { type: "button", "data-stop": n + 1, onclick: () => go(n) },
+      text.title,
     ),
   );
   const strip = h(
-    "div",
-    { class: "stop-titles" },
+    "div.stop-titles",
     CORE.map((n) => titles[n]),
   );
   const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
   const more = popMenu(
     "more-stops",
-    h("summary", { class: "plain-button" }, say("lesson_more")),
+    h("summary.plain-button", say("lesson_more")),
     others.map((n) => titles[n]),
   );
   const back = button("back", say("lesson_back"), () => go(beside(-1)));
   const next = primary(button("next", say("lesson_next"), () => forward()));
   root.append(
-    h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more),
+    h("nav.lesson-nav", { "aria-label": say("lesson_nav") }, strip, more),
     body,
-    h("div", { class: "lesson-turn" }, back, next),
+    h("div.lesson-turn", back, next),
   );
 
-  // The stop before or after this one, among those of its kind, in a hall among those of the plan; undefined at the ends
+  // The stop before or after this one of the same kind, in projector mode of the plan; undefined at the ends
   function beside(by) {
     const kind =
       inProjector() && PLAN.includes(current) ? PLAN : CORE.includes(current) ? CORE : others;
     return kind[kind.indexOf(current) + by];
   }
 
-  // After the last stop comes a question of one's own, which waits in the box
+  // The last stop leads to the visitor's own question in the box
   const forward = () => (beside(1) === undefined ? armQuestion() : go(beside(1)));
-  // A clicker first plays what the stop shows, then turns the page
+  // A clicker first plays the stop's figure, then turns the page
   let played = 0;
   function ahead() {
     const { demo } = built.get(current) || { demo: [] };
@@ -215,18 +196,17 @@ export function mountLesson(element, server) {
         draw: () => drawAll(screen),
         demo,
         page: h(
-          "div",
-          { class: "stop", "data-stop": current + 1 },
+          "div.stop",
+          { "data-stop": current + 1 },
           textColumn(current),
           h(
-            "section",
+            "section.pane.stop-pane",
             {
-              class: "pane stop-pane",
               "aria-label": texts[current].title,
               oninput: used,
               onclick: used,
             },
-            h("div", { class: "stop-screen" }, elementsOf(screen)),
+            h("div.stop-screen", elementsOf(screen)),
           ),
         ),
       });
@@ -248,7 +228,7 @@ export function mountLesson(element, server) {
     fit(page);
   }
 
-  // One state, one draw: what a stop shows follows from its controls
+  // One state, one draw: a stop shows the state of its controls
   const redraw = () => built.get(current).draw();
 
   // In a hall a stop is made to fit the screen: nothing of it below the fold
@@ -279,7 +259,7 @@ export function mountLesson(element, server) {
 
   const load = oneAtATime(async () => {
     const text = server ? await server.lesson_recordings() : null;
-    if (!text) return body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
+    if (!text) return body.replaceChildren(h("p.muted.empty", say("lesson_missing")));
     lesson = lessonOf(readLesson(text));
     show();
   });

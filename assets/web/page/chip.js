@@ -1,8 +1,8 @@
 // The model's state as the server tells it, with the numerics that the settings ask for; and whether there is a server.
 
 import { h, say, setText } from "../base/dom.js";
-import { notify, statusOf } from "../base/server.js";
-import { asksFast, byName, formIs, openWith } from "./form.js";
+import { hasRead, notify, statusOf } from "../base/server.js";
+import { asksFast, byName, fillForm, formIs, openWith } from "./form.js";
 import { redraw } from "./machine.js";
 
 const LOADING_LOOK_MS = 700;
@@ -11,11 +11,7 @@ const SLOWER = 1.3;
 
 class Chip {
   constructor() {
-    this.element = h(
-      "span",
-      { class: "chip loading", role: "status", id: "jk-chip" },
-      say("loading"),
-    );
+    this.element = h("span.chip.loading", { role: "status", id: "jk-chip" }, say("loading"));
     this.told = "";
     this.ready = new Promise((tell) => (this.tellReady = tell)); // of {target, dtype}
   }
@@ -24,7 +20,8 @@ class Chip {
   async look() {
     clearTimeout(this.timer);
     if (!document.hidden || !this.value) {
-      const status = navigator.onLine ? await statusOf() : null;
+      // The browser's own flag has no meaning for a server on this machine
+      const status = await statusOf();
       this.lost = !status;
       if (status) this.draw(status.chip);
       else {
@@ -67,9 +64,21 @@ class Chip {
     if (told === this.told) return;
     this.told = told;
     if (value.state === "failed" || value.trouble) notify("error", value.trouble || value.title);
-    else if (value.notice) notify("notice", value.notice);
+    else if (value.notice && !hasRead(value.notice)) {
+      const { recommended = {} } = value;
+      const use = Object.keys(recommended).length ? () => useSettings(recommended) : null;
+      notify("notice", value.notice, use, "recommended");
+    }
   }
 }
+
+// Sampling settings by the server's names
+const useSettings = (values) =>
+  fillForm(
+    Object.fromEntries(
+      Object.entries(values).map(([name, value]) => [name.replaceAll("_", "-"), value]),
+    ),
+  );
 
 export const chip = new Chip();
 
@@ -79,29 +88,11 @@ export function settingsChanged(names, values) {
   redraw();
 }
 
-export const offline = () => !navigator.onLine || Boolean(chip.lost);
+addEventListener("offline", () => chip.look());
+addEventListener("online", () => chip.look());
 
-// Whether a question cannot be sent now; the page says so
-export function refuseOffline() {
-  if (!offline()) return false;
-  notify("error", say("offline_kept"));
-  chip.look();
-  return true;
-}
-
-// A question that cannot be sent stays in its box, and the page says so before anything is sent
-export function guardAsking() {
-  const refuse = (event) => {
-    const asks =
-      event.type === "click"
-        ? event.target.closest?.("#ask")
-        : event.key === "Enter" && !event.shiftKey && event.target.closest?.("#question");
-    if (!asks || !refuseOffline()) return;
-    event.preventDefault();
-    event.stopImmediatePropagation();
-  };
-  addEventListener("click", refuse, true);
-  addEventListener("keydown", refuse, true);
-  addEventListener("offline", () => chip.look());
-  addEventListener("online", () => chip.look());
+// Returns whether the server answers; requests it again only if the last request failed
+export async function serverIsThere() {
+  if (chip.lost) await chip.look();
+  return !chip.lost;
 }

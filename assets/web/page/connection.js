@@ -1,18 +1,18 @@
-// The connection while an answer is written: who hears nothing says why, what is on screen stays, and a hidden tab holds none.
+// The connection while an answer is written: a silent one is explained, text on screen stays, and a hidden tab holds none.
 
 import { addressOf, say } from "../base/dom.js";
 import { notify, statusOf } from "../base/server.js";
-import { resume, takeUp } from "../chat/asking.js";
+import { resume } from "../chat/asking.js";
 import { chip } from "./chip.js";
 import { fetchMissed, lose, redraw, screen, state } from "./machine.js";
 
 const SILENT_MS = 4000;
 const LOOK_MS = 2000;
 
-// The run that still grows
-const writing = () => state.turns.find((run) => !run.finished);
+// The answer that still grows
+const writing = () => state.open.values().next().value;
 
-// A lost answer is asked for when there is a server again: it goes on, or another server says that it has no such answer
+// A lost answer is requested when there is a server again: it continues, or another server has no such answer
 export async function watchConnection() {
   let known = (await statusOf())?.start;
 
@@ -24,7 +24,7 @@ export async function watchConnection() {
     }
     const silent = run && performance.now() - run.heard >= SILENT_MS;
     if (!silent && !state.lost) return;
-    // Not even a short question came through
+    // Even a short request got no response
     const late = setTimeout(() => {
       if (!run || run.finished || run.ticks) return;
       run.waiting = say("held_up");
@@ -35,7 +35,8 @@ export async function watchConnection() {
     const { lost } = state;
     if (lost && now) {
       notify(null);
-      resume(lost.id, { from: lost, form: lost.form, typed: lost.question || lost.form?.question });
+      state.lost = null;
+      resume(Object.assign(lost, { typed: lost.question }));
     } else if (run && writing() === run && !lost) {
       if (now && now === (known || now)) fetchMissed(run);
       else {
@@ -54,7 +55,8 @@ export async function watchConnection() {
   });
 }
 
-// Of a browser's six connections a hidden tab leaves its to the others. Where the server does not know the answer yet, it is asked again
+// A browser has six connections to a server; a hidden tab releases its own. If the server does not have the answer yet, the
+// request is repeated
 async function putAside(run) {
   if (run.aside) return;
   run.aside = screen.server.aside(run.id).catch(() => false);
@@ -65,12 +67,11 @@ async function comeBack(run) {
   const aside = await run.aside;
   run.aside = null;
   if (!aside || run.finished) return;
-  run.heard = performance.now();
-  takeUp(run);
+  resume(run);
 }
 
-// Who closes the tab does not come back for its answer
+// A closed tab does not return for its answer
 addEventListener("pagehide", (event) => {
-  const last = state.turns[state.turns.length - 1];
+  const last = writing() ?? state.turns.at(-1);
   if (!event.persisted && screen.server && last) navigator.sendBeacon(addressOf("left"), last.id);
 });

@@ -1,15 +1,18 @@
-// One machine: what the page shows (`state`), the moves that change it, and one draw a frame later. A draw is given a moment
-// (run, step, phase, how much of the answer was written by then), and every part of the page draws that moment.
+// The page's state (`state`), the moves that change it, and one draw per frame. A draw gets a moment (run, step, phase, number
+// of written tokens), and every part of the page draws that moment.
 
 import { memory, reducedMotion, say } from "../base/dom.js";
+import { toHex } from "../base/pieces.js";
 import { notify } from "../base/server.js";
 import { giveBack } from "../chat/box.js";
+import { saveChat, saveGrowing, saveTurn } from "../chat/keep.js";
+import { deleteTurns } from "../chat/store.js";
+import { Chat, addTurn, chatOf, choose, removeTurn, turnsBelow } from "../chat/tree.js";
 import { Run, deliveredPath, runFromTraces } from "../data/history.js";
 
 export const PACES = ["slow", "normal", "real"];
-// Milliseconds for which guesses, checks and kept words are shown where steps are played, not seconds
-const TEMPO = { slow: [1000, 800, 700], normal: [260, 160, 240] };
-const SLOW_STEPS = 3; // then it goes on at the normal tempo
+// Milliseconds of each phase while steps are played; a phase with a longer animation lasts until that has ended
+const TEMPO = { slow: [900, 700, 1100], normal: [300, 250, 350] };
 // While an answer is written or played: the least time between two draws, and how much longer than a draw it is, since the
 // model may compute on the same cores
 const EVERY_MS = 60;
@@ -17,7 +20,13 @@ const SPARE = 3;
 const RECENT = 3; // draws; one of them may be held up by the model's threads
 const IN_TIME_MS = 30;
 const FIRST_PLAY_MS = 800;
+const TOUR_STEPS = 3; // of the first finished answer, played once in a visit
+const TOUR = "jakiro-tour";
+const LONGEST_MS = 5000; // of an animation that a phase waits for; a blinking cursor never ends
 const MOST_UNKNOWN = 10; // how often the server may not know a question that was sent
+
+// A random id, which the server returns with the answer
+export const newId = () => toHex(crypto.getRandomValues(new Uint8Array(16)));
 
 export const state = {
   tab: "watch",
@@ -29,25 +38,33 @@ export const state = {
   guess: false,
   playing: false,
   replay: false,
+  tour: null, // steps that are still to be played after this one; null plays all
   time: null,
   sought: false,
   pace: "slow",
   showAll: false,
   list: false,
   spaces: false,
+  reading: false,
   formatted: true,
   plotMode: "tokens",
-  turns: [],
-  from: null,
-  putAway: null,
+  raceSpeed: 1,
+  chat: new Chat(newId()),
+  open: new Map(), // answers that the server computes or will compute, by id
+  from: null, // the turn that the question in the box is another version of
+  putAway: null, // the chat before a new one
   armed: false,
   lost: null,
   starting: false,
   seen: new Set(),
   linked: null,
+  // The turns of the chat that are on screen
+  get turns() {
+    return this.chat.path;
+  },
 };
 
-// The panes, once they are built; the server's functions, and what the form is told to do, null in saved pages
+// The panes, once they are built; the server's functions and the form's events, null in saved pages
 export const screen = { parts: null, server: null, form: null, state };
 
 export const lane = () => state.run && state.run.main;
@@ -56,7 +73,7 @@ export const guessing = () => (state.guess || state.replay) && state.phase < 3;
 const lastClock = (run) => Math.max(...Object.values(run.lanes).map((one) => one.clock));
 const lastStep = (main) => Math.max(0, main.steps.length - 1);
 
-// Steps of the main lane that may be shown now: all, those up to the playing time, or up to the step that is gone through
+// Number of steps of the main lane that may be shown now: all, those up to the playing time, or up to the replayed step
 function stepsShown(main) {
   if (!main) return 0;
   if (state.guess || state.replay)
@@ -77,7 +94,7 @@ function secondsShown(main, steps) {
     : Math.min(...running.map((one) => one.clock));
 }
 
-// What one draw shows
+// The data of one draw
 export function moment() {
   const main = lane();
   const steps = stepsShown(main);
@@ -90,12 +107,14 @@ export function moment() {
     hidden: guessing(),
     step: main?.steps[state.index] || null,
     count: main ? main.countAfter(steps - 1) : 0,
+    // A replay keeps the later words in grey; the recording that plays first, and the quiz, hide them
+    greys: state.replay && !state.guess && state.run.source !== "recording",
     whole: Boolean(main) && steps === main.steps.length,
     seconds: secondsShown(main, steps),
   };
 }
 
-// The race time on screen: a step that somebody chose has its own
+// The race time on screen: a chosen step has its own
 export function raceTime({ main, seconds, sought, index, live: running, follow }) {
   const chosen =
     main &&
@@ -106,10 +125,10 @@ export function raceTime({ main, seconds, sought, index, live: running, follow }
 }
 
 let draw = () => {};
-let asked = null; // when the next frame was asked for
+let asked = null; // time at which the next frame was requested
 let alarm = 0; // wakes the next draw while an answer grows
 let last = 0;
-let costs = []; // milliseconds of the last draws, or those by which their frames came late; the least is what a draw needs by itself
+let costs = []; // milliseconds of the last draws, or delays of their frames; the minimum is the cost of a draw
 let drawnRun = null; // a new one is drawn at once
 
 export const drawWith = (drawing) => (draw = drawing);
@@ -139,7 +158,7 @@ export function redraw() {
   else ask();
 }
 
-// What somebody has just changed does not wait
+// A change by the visitor is drawn without delay
 export function redrawNow() {
   last = -Infinity;
   redraw();
@@ -162,11 +181,11 @@ export function projector(on) {
   redrawNow();
 }
 
-// Runs: what is on screen, and how updates make it grow
+// Runs: the run on screen, and updates that extend it
 
-// The step that tells most of what a step is: words that were kept beside others that were refused, the longest path of these,
-// by several proposers where there is a choice; never the end
-export function highlight(main) {
+// The most instructive steps, best first: words that were kept next to others that were rejected, the longest path of these, by
+// several proposers if there is a choice; never the end
+function highlights(main, count) {
   const isWord = (token) => !token.special && /\p{L}/u.test(new TextDecoder().decode(token.bytes));
   const worth = (step) => {
     const kept = deliveredPath(step);
@@ -179,8 +198,13 @@ export function highlight(main) {
   };
   return main.steps
     .slice(0, Math.max(1, main.steps.length - 1))
-    .reduce((best, step, i, all) => (worth(step) > worth(all[best]) ? i : best), 0);
+    .map((step, i) => [worth(step), i])
+    .sort(([a, i], [b, j]) => b - a || i - j)
+    .slice(0, count)
+    .map(([, i]) => i);
 }
+
+const highlight = (main) => highlights(main, 1)[0] ?? 0;
 
 // Without an index, the step that tells most
 export function show(run, index) {
@@ -190,6 +214,7 @@ export function show(run, index) {
     run,
     playing: false,
     replay: false,
+    tour: null,
     time: null,
     sought: false,
     follow: !run || !run.finished,
@@ -206,116 +231,107 @@ export function show(run, index) {
 export function receive(value) {
   if (!value || !value.run) return;
   if (value.ticks) grow(value);
-  if (value.error) notify("error", value.error);
-  const run = state.turns.find((turn) => turn.id === value.run);
-  if (run && value.gone)
-    notify(
-      "error",
-      say("visit_cut", { n: (run.main || run.replaced[0]?.main)?.tokens.length || 0 }),
-    );
-  if (run && (value.error || value.gone)) {
-    run.stop();
-    if (!run.main) fail(run);
-    redraw();
+  if (value.error) {
+    const tooLong = value.error.endsWith(say("chat_counts"));
+    notify("error", value.error, tooLong && pages.leaveOut, "leave_out");
   }
+  const run = state.open.get(value.run);
+  if (!run || !(value.error || value.gone)) return;
+  if (value.gone) {
+    const n = run.main?.tokens.length ?? run.stored?.numTokens ?? 0;
+    notify("error", say("visit_cut", { n }));
+    giveBack(run);
+  }
+  end(run);
 }
 
-// A question without an answer: what made room for it is there again, and it stands in its box
-export function fail(run) {
-  state.turns.splice(state.turns.indexOf(run), 1, ...run.replaced);
-  if (state.waiting === run) state.waiting = null;
-  if (run.typed) state.from = run.from;
-  giveBack(run);
-  redraw();
-}
-
-// The connection to an answer broke, for a reason that a sentence gives
-export function lose(run, sentence) {
-  const { main } = run;
+// Ends an answer. Without a token it is no turn of the chat, and its question returns to the box
+function end(run) {
   run.stop();
-  giveBack(run);
-  if (!main) fail(run);
-  state.lost = run;
-  notify("error", say(sentence, { n: main ? main.tokens.length : 0 }));
+  state.open.delete(run.id);
+  if (state.waiting === run) state.waiting = null;
+  if (run.parent) saveTurn(run);
+  else {
+    if (run.typed) state.from = run.from;
+    giveBack(run);
+  }
   redraw();
 }
 
-// Ends the answer that is being written, or waited for
-export function endWriting() {
-  for (const run of state.turns.filter((turn) => !turn.finished)) {
-    run.stop();
-    run.typed = "";
-    if (!run.main) fail(run);
-  }
+// Ends an answer whose connection broke; the sentence has the reason
+export function lose(run, sentence) {
+  const n = run.main?.tokens.length ?? 0;
+  end(run);
+  giveBack(run);
+  state.lost = run;
+  notify("error", say(sentence, { n }));
 }
 
-// A new run, which takes the place of the turn `from` and of those after it
-export function begin(id, { from, typed, form, joins } = {}) {
-  const run = new Run(id, "live");
-  const at = state.turns.indexOf(from);
-  Object.assign(run, {
-    ticks: 0,
-    newest: -1,
-    unknown: 0,
-    heard: performance.now(),
-    from,
-    form,
-    typed,
-    joins,
-    replaced: at < 0 ? [] : state.turns.splice(at),
-  });
+// A question is on its way to the server; its answer becomes a turn of the chat with its first token.
+// parent: the turn it follows, or the chat; from: the turn that it is another version of
+export function begin(id, { parent = state.chat.leaf, from = null, typed = "", form }) {
+  const { skipped } = state.chat;
+  const run = Object.assign(new Run(id, "live"), { form, from, typed, skipped, under: parent });
+  wait(run);
   state.seen.add(id);
-  state.turns.push(run);
   if (state.tab === "recordings") setTab("watch");
   change({ from: null, putAway: null, waiting: run, lost: null, playing: false });
   return run;
 }
 
-// An answer that was asked for beside the one that it takes the place of, or that goes on with it
-function joinBranches(run) {
-  const [before, ...tail] = run.replaced;
-  if (!before) return;
-  Object.assign(before, { tail });
-  run.branches = before.branches;
-  if (run.joins === "beside") run.branches.push(run);
-  else run.branches.splice(run.branches.indexOf(before), 1, run);
+// Updates of this answer are received from now on
+export function wait(run) {
+  Object.assign(run, { newest: -1, unknown: 0, heard: performance.now() });
+  run.ticks ??= 0;
+  state.open.set(run.id, run);
 }
 
-// Shows another branch of a turn, and the turns that came after it; with `undo` the one that is left is forgotten
-export function showBranch(run, to, undo) {
-  const at = state.turns.indexOf(run);
-  if (undo) run.branches.splice(run.branches.indexOf(run), 1);
-  if (at >= 0) {
-    run.tail = state.turns.splice(at).slice(1);
-    state.turns.push(to, ...(to.tail || []));
+// Shows another version of a turn, and the turns that follow it; `remove` deletes the one that is left
+export function showBranch(run, to, remove) {
+  if (remove) {
+    removeTurn(run);
+    deleteTurns([run, ...turnsBelow(run)].map(({ id }) => id));
   }
-  show(to);
+  if (to.parent) {
+    choose(to);
+    saveChat(chatOf(to));
+  }
+  onTurn.show(to);
 }
+
+// Shows a turn, after loading its steps if necessary; set by chat/chats.js
+export const onTurn = { show };
 
 function grow(value) {
-  let run = state.turns.find((turn) => turn.id === value.run);
+  let run = state.open.get(value.run);
   if (!run && state.seen.has(value.run)) return;
-  run = run || begin(value.run);
+  run = run || begin(value.run, {});
   run.heard = performance.now();
   run.newest = Math.max(run.newest, ...Object.keys(value.ticks));
+  // The server sends all of an answer that was restored from the database
+  if (!run.ticks && value.ticks[0]) run.lanes = Object.create(null);
   for (; value.ticks[run.ticks]; run.ticks += 1)
     JSON.parse(value.ticks[run.ticks]).forEach((event) => run.take(event));
   if (run.ticks <= run.newest) fetchMissed(run);
   if (run === state.waiting && run.main) {
     state.waiting = null;
-    if (run.joins) joinBranches(run);
-    Object.assign(run, { replaced: [], from: null });
-    show(run);
-  } else if (run.finished && !run.main) fail(run);
+    if (!run.parent) addTurn(run.under, run);
+    if (chatOf(run) === state.chat) show(run);
+  }
+  if (run.parent && !run.finished) saveGrowing(run);
+  if (run.finished) end(run);
   if (run === state.run && state.follow) {
     state.index = lastStep(run.main);
     // An answer that has ended rests where there is most to see
-    if (run.finished) change({ follow: false, index: highlight(run.main) });
+    if (run.finished) {
+      change({ follow: false, index: highlight(run.main) });
+      playTour(run);
+    }
   }
   redraw();
 }
 
-// A browser that was too busy to see every value asks for what it missed, now or later: steps are read in order
+// Fetches updates that a busy browser did not receive: steps are read in order
 export async function fetchMissed(run) {
   if (run.fetching) return;
   run.fetching = true;
@@ -324,8 +340,8 @@ export async function fetchMissed(run) {
   run.fetching = false;
   if (missed?.length)
     grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
-  if (missed || run.newest > newest) return; // what has come since says that the server knows it
-  // Before its first word the question may be on its way: browsers hold it back while all their connections are in use
+  if (missed || run.newest > newest) return; // a later update shows that the server has it
+  // Before its first token the question may be on its way: browsers hold it back while all their connections are in use
   run.unknown += 1;
   if (newest >= 0 || run.unknown > MOST_UNKNOWN) receive({ run: run.id, gone: true });
 }
@@ -351,10 +367,24 @@ export function showRecording(id, recording, { playNow, source = "recording", st
   return run;
 }
 
-// The lesson's stops are turned like pages, once it is there
-export const pages = { back: null, next: null };
+// The first finished answer of a visit plays its most instructive steps slowly, unless the visitor moves first
+function playTour(run) {
+  if (memory.get(TOUR) || reducedMotion() || state.tab !== "watch" || !run.main.steps.length)
+    return;
+  memory.set(TOUR, "1");
+  setTimeout(() => {
+    if (state.run !== run || state.sought || state.playing || state.guess || state.open.size)
+      return;
+    const [index, ...tour] = highlights(run.main, TOUR_STEPS).sort((a, b) => a - b);
+    change({ index, tour, phase: 1, replay: true, playing: true });
+    playSteps();
+  }, FIRST_PLAY_MS);
+}
 
-// Tabs; each listener is told the tab, and whether somebody chose it, so that Back returns to the one of before
+// Actions of keys and notices in parts of the page that are built later
+export const pages = { back: null, next: null, ask: null, leaveOut: null };
+
+// Tabs; each listener gets the tab, and whether the visitor chose it, so that Back returns to the previous one
 export const onTab = [];
 
 export function setTab(tab, step) {
@@ -382,6 +412,7 @@ function seek(index) {
     follow: live() && !state.guess && at === lastStep(main),
     playing: false,
     replay: false,
+    tour: null,
     time: null,
     sought: true,
     phase: state.guess ? 1 : state.replay ? 3 : state.phase,
@@ -408,14 +439,14 @@ const guessFirst = (on) =>
 // In the race there is nothing to go through: it runs
 export const racing = () => state.tab === "race" && Boolean(state.run) && !live();
 
-// Space: as the clicker while a question waits or somebody guesses, else play and pause
+// Space: like a clicker if a question is armed or in the quiz, else play and pause
 const advance = () => (state.armed || state.guess ? ahead() : play());
 
-// A clicker's two keys: what comes next (the question that waits, the race, the next phase, the next step), and what was before
+// A clicker's two keys: forward (the armed question, the race, the next phase, the next step), and back
 function ahead() {
   if (state.armed) {
     state.armed = false;
-    document.querySelector("#ask").click();
+    pages.ask();
   } else if (racing()) play(state.time === null);
   else if (guessing()) setPhase(state.guess ? 3 : state.phase + 1);
   else seek(state.index + 1);
@@ -427,8 +458,8 @@ function back() {
   else seek(state.index - 1);
 }
 
-// Plays what has ended: its steps, phase by phase, or its seconds; pauses what plays; while an answer is written, holds it or
-// goes back to its end
+// Plays a finished answer: its steps, phase by phase, or its seconds; pauses if it plays; for a growing answer, holds it or
+// returns to its end
 function play(fromStart) {
   const { run } = state;
   const main = lane();
@@ -459,14 +490,18 @@ function play(fromStart) {
       time: null,
       guess: false,
       replay: true,
+      tour: on ? state.tour : null,
       playing: true,
       sought: false,
     });
-    playSteps({ left: state.pace === "slow" ? SLOW_STEPS : 0 });
+    playSteps();
   }
 }
 
-// `goOn` as long as nobody moves, plays anew or shows another answer
+// Milliseconds of the three phases now
+export const tempo = () => TEMPO[state.tour ? "slow" : state.pace];
+
+// Returns `goOn`, which does nothing after another move, another play or another answer
 let playNumber = 0;
 function unlessMoved(goOn) {
   const number = (playNumber += 1);
@@ -474,33 +509,45 @@ function unlessMoved(goOn) {
   return (now) => state.playing && number === playNumber && lane() === main && goOn(now);
 }
 
-function playSteps(tempo) {
+function playSteps() {
   const main = lane();
   const goOn = unlessMoved(() => {
+    const next = state.tour ? state.tour[0] : state.index + 1;
     if (state.phase < 3) state.phase += 1;
-    else if (state.index < lastStep(main)) {
-      tempo.left -= 1;
-      Object.assign(state, { index: state.index + 1, phase: 1 });
-    } else return end(main);
-    wait();
+    else if (next <= lastStep(main))
+      Object.assign(state, { index: next, phase: 1, tour: state.tour?.slice(1) ?? null });
+    else return rest(main);
+    hold();
     redrawNow();
   });
-  const wait = () => {
+  const hold = () => {
     if (main.steps[state.index].nodes.length < 2) state.phase = 3; // nothing to guess
-    setTimeout(goOn, TEMPO[tempo.left > 0 ? "slow" : "normal"][state.phase - 1]);
+    setTimeout(() => whenStill().then(goOn), tempo()[state.phase - 1]);
   };
-  wait();
+  hold();
 }
 
-const end = (main) => change({ playing: false, replay: false, time: null, index: highlight(main) });
+// When the marks and words that move now have arrived
+function whenStill() {
+  const moving = screen.parts.root
+    .getAnimations({ subtree: true })
+    .filter(
+      (one) => one.playState === "running" && one.effect.getComputedTiming().endTime < LONGEST_MS,
+    );
+  return Promise.allSettled(moving.map((one) => one.finished));
+}
+
+const rest = (main) =>
+  change({ playing: false, replay: false, tour: null, time: null, index: highlight(main) });
 
 function playSeconds(before) {
   const main = lane();
   const goOn = unlessMoved((now) => {
-    state.time += Math.max(0, now - before) / 1000;
+    const speed = state.tab === "race" ? state.raceSpeed : 1;
+    state.time += (speed * Math.max(0, now - before)) / 1000;
     before = now;
     state.index = Math.max(0, main.stepsAt(state.time) - 1);
-    if (state.time >= lastClock(state.run)) return end(main);
+    if (state.time >= lastClock(state.run)) return rest(main);
     redraw();
     requestAnimationFrame(goOn);
   });
@@ -508,10 +555,11 @@ function playSeconds(before) {
 }
 
 function setPace(pace) {
-  const playing = state.playing || state.replay;
+  const { playing } = state;
   change({
     pace,
     playing: false,
+    tour: null,
     ...(state.time !== null && pace !== "real" ? { time: null, sought: true } : {}),
   });
   if (playing) play();

@@ -4,15 +4,14 @@ import { h, memory, popMenu, say } from "../base/dom.js";
 import { change, inProjector, moves, projector, screen, state } from "./machine.js";
 import { saveMenu } from "./save.js";
 import { copyButton } from "../share/address.js";
-import { linkTo } from "../share/link.js";
+import { linkTo, replayLink } from "../share/link.js";
 
 const KEYS = ["step", "play", "phase", "guess", "live", "alternatives"];
 
-// A switch in the menu; `set` is told whether it is on
+// A switch in the menu; `set` is called with its state
 const option = (key, set) =>
   h(
-    "label",
-    { class: "option" },
+    "label.option",
     h("input", {
       type: "checkbox",
       "data-toggle": key,
@@ -24,9 +23,8 @@ const option = (key, set) =>
 export function pageMenu() {
   const set = (name) => (value) => change({ [name]: value });
   const hall = h(
-    "button",
+    "button.plain-button",
     {
-      class: "plain-button",
       "data-action": "projector",
       "aria-pressed": "false",
       onclick: () => projector(!inProjector()),
@@ -36,28 +34,29 @@ export function pageMenu() {
   if (memory.get("jakiro-projector")) requestAnimationFrame(() => projector(true));
   const list = [
     hall,
-    screen.server ? copyButton(() => linkTo(state)) : null,
+    screen.server
+      ? [
+          copyButton("copy_link", () => linkTo(state)),
+          copyButton("copy_replay", () => replayLink(state)),
+        ]
+      : null,
     saveMenu(),
     h(
-      "fieldset",
-      { class: "view-options" },
-      h("legend", { class: "muted" }, say("view_options")),
+      "fieldset.view-options",
+      h("legend.muted", say("view_options")),
       option("guess_first", moves.guessFirst),
+      option("no_marks", set("reading")),
       option("show_spaces", set("spaces")),
       option("as_written", (on) => set("formatted")(!on)),
       option("show_all", set("showAll")),
       option("read_as_list", set("list")),
     ),
+    screen.server ? h("a.plain-button", { href: "?view=api", target: "_blank" }, say("api")) : null,
     h(
-      "dl",
-      { class: "keys" },
-      h("dt", { class: "muted" }, say("keys")),
-      [...KEYS, ...(screen.server ? ["ask"] : [])].map((key) => h("dd", null, say(`key_${key}`))),
+      "dl.keys",
+      h("dt.muted", say("keys")),
+      [...KEYS, ...(screen.server ? ["ask"] : [])].map((key) => h("dd", say(`key_${key}`))),
     ),
   ];
-  return popMenu(
-    "page-menu",
-    h("summary", { class: "plain-button", "aria-label": say("menu") }, "⋯"),
-    list,
-  );
+  return popMenu("page-menu", h("summary.plain-button", { "aria-label": say("menu") }, "⋯"), list);
 }

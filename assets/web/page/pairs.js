@@ -1,4 +1,4 @@
-// The models and heads to choose from: each with what it is, whether it works here or why not, and a way to load it.
+// The models and heads to choose from: each with a description, whether it works here or the reason, and a button that loads it.
 
 import { h, say } from "../base/dom.js";
 import { notify, orRetry } from "../base/server.js";
@@ -9,7 +9,7 @@ const LOOK_MS = 1000;
 
 let list = null;
 
-// Shows the pairs to somebody who looks for them
+// Opens the list of pairs
 export function openPairs() {
   toggleSettings(true);
   list.element.open = true;
@@ -20,18 +20,18 @@ class PairList {
   constructor(server) {
     this.server = server;
     this.list = h("ul");
-    this.hint = h("p", { class: "muted small" });
-    this.progress = h("span", { class: "muted" }); // of the pair that is on its way
+    this.hint = h("p.muted.small");
+    this.progress = h("span.muted"); // of the pair that is on its way
     this.element = h(
       "details",
       { ontoggle: () => this.follow() },
-      h("summary", null, say("pairs")),
+      h("summary", say("pairs")),
       this.hint,
       this.list,
     );
   }
 
-  // While it is open it keeps up with what the server says
+  // While it is open it follows the server's status
   async follow() {
     clearTimeout(this.timer);
     if (!this.element.open) return;
@@ -57,9 +57,8 @@ class PairList {
     const loaded = Boolean(value && value.pair === pair.name);
     const busy = !value || value.state === "loading";
     const button = h(
-      "button",
+      "button.plain-button",
       {
-        class: "plain-button",
         "data-pair": pair.name,
         onclick: ({ target }) => this.confirm(pair, target.closest("li")),
         disabled: locked || busy || !pair.fits || loaded,
@@ -69,22 +68,19 @@ class PairList {
     return h(
       "li",
       { class: loaded ? "loaded" : "", "data-state": pair.state },
-      h("div", { class: "pair-head" }, h("b", null, pair.name), button),
-      pair.fusion
-        ? h("span", { class: "muted" }, say("pair_fusion", { fusion: pair.fusion }))
-        : null,
-      h("div", { class: "muted" }, pair.reason),
+      h("div.pair-head", h("b", pair.name), button),
+      pair.fusion ? h("span.muted", say("pair_fusion", { fusion: pair.fusion })) : null,
+      h("div.muted", pair.reason),
       value?.coming === pair.name ? this.coming(locked) : null,
-      pair.size ? h("div", { class: "muted" }, pair.size) : null,
+      pair.size ? h("div.muted", pair.size) : null,
     );
   }
 
   // How far a pair has come, and a way to end its download
   coming(locked) {
     const cancel = h(
-      "button",
+      "button.plain-button",
       {
-        class: "plain-button",
         "data-action": "cancel_fetch",
         onclick: async () => {
           cancel.disabled = true;
@@ -94,20 +90,14 @@ class PairList {
       },
       say("pair_cancel_fetch"),
     );
-    return h(
-      "div",
-      { class: "pair-head" },
-      this.progress,
-      chip.value.cancellable && !locked ? cancel : null,
-    );
+    return h("div.pair-head", this.progress, chip.value.cancellable && !locked ? cancel : null);
   }
 
-  // Before anything is loaded: what that costs, and whom it concerns
+  // Confirmation before loading: the cost, and that it affects every visitor
   confirm(pair, line) {
     const sure = h(
-      "button",
+      "button.plain-button",
       {
-        class: "plain-button",
         autofocus: true,
         "data-confirm": pair.name,
         onclick: () => this.choose(pair.name, sure),
@@ -115,9 +105,8 @@ class PairList {
       say("pair_confirm"),
     );
     const box = h(
-      "div",
+      "div.pair-sure",
       {
-        class: "pair-sure",
         popover: "auto",
         role: "alertdialog",
         "aria-label": say("pair_confirm"),
@@ -125,18 +114,12 @@ class PairList {
       },
       h(
         "p",
-        null,
         say("pair_sure", { size: pair.size, loaded: chip.value?.pair || say("pair_nothing") }),
       ),
       h(
-        "div",
-        { class: "pair-head" },
+        "div.pair-head",
         sure,
-        h(
-          "button",
-          { class: "plain-button", onclick: () => box.hidePopover() },
-          say("pair_cancel"),
-        ),
+        h("button.plain-button", { onclick: () => box.hidePopover() }, say("pair_cancel")),
       ),
     );
     line.append(box);

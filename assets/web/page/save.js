@@ -1,7 +1,7 @@
 // Saving: the trace as json, one row per candidate as csv, a replay page that works from disk, and the tree as svg. Files are
 // made from the trace itself, at full precision, never from the digits that were sent for drawing.
 
-import { h, say } from "../base/dom.js";
+import { given, h, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { cut } from "../base/pieces.js";
 import { nameOf, runFromTraces, tracesOf } from "../data/history.js";
@@ -18,23 +18,28 @@ export function download(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// jakiro-<first three words>-seed7-<date>
-export function fileName(run, ending) {
-  const words = run.question
+// The first three words of a text, as part of a file's name
+export function plainName(text) {
+  const words = text
     .slice(0, 1000)
     .toLowerCase()
     .match(/[\p{L}\p{N}]+/gu) || ["answer"];
-  const { header } = run.main;
-  const start = Array.from(words.slice(0, 3).join("-")).slice(0, MOST_NAME).join("");
-  return `jakiro-${start}-seed${header.sampling.seed}-${String(header.created).slice(0, 10)}.${ending}`;
+  return Array.from(words.slice(0, 3).join("-")).slice(0, MOST_NAME).join("");
 }
 
-// A run as json: the file it came from as it is, else the server's own trace; where that is no longer kept, what the
-// page holds, and a sentence that says so
+// jakiro-<first three words>-seed7-<date>
+export function fileName(run, ending) {
+  const { header } = run.main;
+  const date = String(header.created).slice(0, 10);
+  return `jakiro-${plainName(run.question)}-seed${header.sampling.seed}-${date}.${ending}`;
+}
+
+// A run as JSON: its original file, else the server's own trace; if the server no longer keeps it, the page's data and a notice
 export async function asJson(run) {
-  if (run.text || run.branches.length < 2) return run.text || oneAsJson(run);
-  const [text, ...branches] = await Promise.all([run, ...run.branches].map(oneAsJson));
-  return `${text.slice(0, -1)},"branches":[${branches}],"shown":${run.branches.indexOf(run)}}`;
+  const loaded = run.branches.filter((branch) => branch.main);
+  if (run.text || loaded.length < 2) return run.text || oneAsJson(run);
+  const [text, ...branches] = await Promise.all([run, ...loaded].map(oneAsJson));
+  return `${text.slice(0, -1)},"branches":[${branches}],"shown":${loaded.indexOf(run)}}`;
 }
 
 async function oneAsJson(run) {
@@ -128,31 +133,23 @@ export function asCsv(run) {
 
 // The page's own style and scripts with the recording inside: one file, no network
 export async function asReplay(json, title) {
-  const code = document.getElementById("jakiro-code").textContent;
-  const style = document.getElementById("jakiro-style").textContent;
-  const data = json
-    .replace(/</g, "\\u003c")
-    .replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`);
-  const dark = document.body.classList.contains("dark") ? ' class="dark"' : "";
-  const policy =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:";
-  const shown = h("title", null, `${cut(title, 80)} · ${say("title")}`).outerHTML;
-  return (
-    `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">` +
-    `<meta http-equiv="Content-Security-Policy" content="${policy}">${shown}` +
-    `<style id="jakiro-style">${style}</style></head><body${dark}><div id="replay"><div class="jk-top"></div>` +
-    `<div class="jk-view"></div></div>` +
-    `<script type="application/json" id="jakiro-recording">${data}</scr` +
-    `ipt>${await plotly.asElement()}<script id="jakiro-code">${code}</scr` +
-    `ipt><script>Jakiro.openReplay();</scr` +
-    `ipt></body></html>`
-  );
+  const values = {
+    title: h("title", `${cut(title, 80)} · ${say("title")}`).outerHTML,
+    style: document.getElementById("jakiro-style").textContent,
+    look: document.body.classList.contains("dark") ? "dark" : "",
+    recording: json
+      .replace(/</g, "\\u003c")
+      .replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`),
+    plotly: await plotly.asElement(),
+    code: document.getElementById("jakiro-code").textContent,
+  };
+  return given.replayTemplate.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }
 
 export const saveReplay = async (run, json) =>
   download(fileName(run, "html"), await asReplay(json, run.title || run.question), "text/html");
 
-// The picture's styles are those of the page
+// The styles of the picture are the page's
 const STYLES = [
   "fill",
   "stroke",
@@ -210,18 +207,15 @@ const SAVERS = {
 
 export function saveMenu() {
   return h(
-    "details",
-    { class: "save-menu" },
-    h("summary", { class: "plain-button" }, say("save")),
+    "details.save-menu",
+    h("summary.plain-button", say("save")),
     h(
-      "div",
-      { class: "save-list" },
-      h("p", { class: "muted" }, say("save_warning")),
+      "div.save-list",
+      h("p.muted", say("save_warning")),
       Object.entries(SAVERS).map(([key, save]) =>
         h(
-          "button",
+          "button.plain-button",
           {
-            class: "plain-button",
             "data-save": key,
             onclick: ({ target }) => {
               target.closest("details").open = false;

@@ -1,11 +1,11 @@
-// The top of the page: name, one sentence, model status, tabs, and the one place where errors are shown.
+// The top of the page: name, tabs, links and model status in one row, and below it the one place for errors.
 
 import { h, isWalking, s, say } from "../base/dom.js";
 import { notice } from "../base/server.js";
-import { chip, guardAsking } from "./chip.js";
+import { chip } from "./chip.js";
 import { onTab, setTab } from "./machine.js";
 
-// Each tab with its drawing, for screens on which five words have no room
+// Each tab with its icon, for screens that are too narrow for five words
 const TABS = {
   watch: "M1 8q7-9 14 0q-7 9-14 0zM6 8a2 2 0 1 0 4 0a2 2 0 1 0-4 0",
   race: "M1 4h9M1 12h14M10 1l3 3l-3 3",
@@ -24,14 +24,14 @@ function tabStrip(tabs) {
         onclick: () => setTab(tab, true),
       },
       s(
-        "svg",
-        { class: "tab-icon", viewBox: "0 0 16 16", "aria-hidden": "true" },
+        "svg.tab-icon",
+        { viewBox: "0 0 16 16", "aria-hidden": "true" },
         s("path", { d: TABS[tab] }),
       ),
-      h("span", { class: "tab-word" }, say(`tab_${tab}`)),
+      h("span.tab-word", say(`tab_${tab}`)),
     ),
   );
-  const strip = h("div", { class: "tabs", role: "tablist" }, buttons);
+  const strip = h("div.tabs", { role: "tablist" }, buttons);
   strip.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const at = buttons.indexOf(document.activeElement);
@@ -48,19 +48,42 @@ function tabStrip(tabs) {
   return strip;
 }
 
-const header = (...more) =>
+const LINKS = {
+  paper: "https://arxiv.org/abs/2502.06282",
+  code: "https://github.com/haiduo/Jakiro",
+};
+const links = () =>
   h(
-    "header",
-    { class: "jk-header" },
-    h("h1", null, say("title")),
-    h("p", { class: "muted" }, say("tagline")),
-    h("span", { class: "gap" }),
+    "span.links",
+    Object.entries(LINKS).map(([key, href]) =>
+      h("a", { href, target: "_blank", rel: "noreferrer", title: say(`${key}_about`) }, say(key)),
+    ),
+  );
+
+// The two experts' marks
+const brandMark = () =>
+  s(
+    "svg.brand-mark",
+    { viewBox: "0 0 26 18", "aria-hidden": "true" },
+    s("circle.hue-0.marker", { cx: 7.5, cy: 9, r: 6.5 }),
+    s("rect.hue-1.marker", { x: 13, y: 3, width: 12, height: 12, rx: 1.5 }),
+  );
+
+const header = (tabs, ...more) =>
+  h(
+    "header.jk-header",
+    brandMark(),
+    h("h1", say("title")),
+    h("p.tagline.muted", say("tagline")),
+    tabStrip(tabs),
+    h("span.gap"),
+    links(),
     more,
   );
 
 // The top of a saved replay page: no model, no settings
 export const mountReplayTop = (element, tabs) =>
-  element.querySelector(".jk-top").append(header(), tabStrip(tabs));
+  element.querySelector(".jk-top").append(header(tabs));
 
 // The drawer of settings is a popover, once the form is there
 export const toggleSettings = (open) => document.querySelector("#settings").togglePopover(open);
@@ -73,18 +96,17 @@ export function openSetting(field) {
 
 export function mountTop(element) {
   const settings = h(
-    "button",
-    { class: "plain-button", id: "jk-settings", popovertarget: "settings" },
+    "button.plain-button",
+    { id: "jk-settings", popovertarget: "settings" },
     say("settings"),
   );
   element
     .querySelector(".jk-top")
     .append(
-      h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
-      header(chip.element, settings),
-      tabStrip(Object.keys(TABS)),
+      h("a.skip", { href: "#jk-answer" }, say("skip")),
+      header(Object.keys(TABS), chip.element, settings),
       notice,
     );
+  document.documentElement.lang = "en"; // Gradio sets the browser's language, but the text is English
   chip.look();
-  guardAsking();
 }

@@ -1,10 +1,9 @@
-// The view: what one draw does to every pane, and how the page begins.
+// The view: one draw updates every pane; and the start of the page.
 
-import { counted, h, say } from "../base/dom.js";
+import { say, setText } from "../base/dom.js";
 import { drawChat, sentWith } from "../chat/chat.js";
-import { restore } from "../chat/visit.js";
-import { deliveredPath, depthOf } from "../data/history.js";
-import { TARGET } from "../data/methods.js";
+import { restore } from "../chat/chats.js";
+import { storeOnDisk } from "../chat/store.js";
 import { metrics } from "../data/metrics.js";
 import { chip } from "./chip.js";
 import { watchConnection } from "./connection.js";
@@ -23,26 +22,33 @@ import { buildParts } from "./parts.js";
 import { mountReplayTop } from "./top.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { addressed, watchAddress } from "../share/address.js";
-import { markerSample } from "../tree/marker.js";
 import { ladder, treeList } from "../tree/rows.js";
 import { drawNumbers } from "../watch/facts.js";
+import { drawSum } from "../watch/figure.js";
 import { fly, land } from "../watch/flight.js";
 import { drawBudget, drawMask, drawRouter } from "../watch/panels.js";
-import { badgeOf, endWords, stepSentence } from "../watch/words.js";
+import { setFormWith } from "./form.js";
+import { badgeOf, endWords, stepSentence, stepSum } from "../watch/words.js";
 
-const NARROW = 600; // pixels, below which the kept path stands in rows
+const NARROW = 600; // pixels; below it the accepted path is drawn in rows
 const SPEAK_MS = 10000;
-const SMALL = 12; // candidates of a mean step
 
 let before = {}; // the moment that was drawn last
 
-const opened = (host) => host.closest("details").open;
+const opened = (host) =>
+  host.closest("details").open && screen.parts.panels.matches(":popover-open");
 
 function draw(now) {
   const { parts } = screen;
   const { root } = parts;
   const { run } = now;
-  root.style.setProperty("--above", `${Math.ceil(root.getBoundingClientRect().top + scrollY)}px`); // read before anything is written
+  // Read before anything is written
+  const [above, below] = [
+    root.getBoundingClientRect().top + scrollY,
+    document.querySelector("#question-row")?.offsetHeight ?? 0,
+  ];
+  document.body.style.setProperty("--above", `${Math.ceil(above)}px`);
+  document.body.style.setProperty("--composer", `${below}px`);
   Object.assign(root.dataset, {
     run: run ? run.id : "",
     finished: String(Boolean(run?.finished)),
@@ -50,8 +56,9 @@ function draw(now) {
     waiting: now.waiting ? "1" : "",
     drawn: Number(root.dataset.drawn || 0) + 1,
   });
-  document.body.dataset.answering = now.waiting || now.live ? "1" : "";
+  document.body.dataset.answering = now.open.size ? "1" : "";
   root.classList.toggle("spaces", now.spaces);
+  root.classList.toggle("reading", now.reading);
   parts.waiting.forEach((box) => box.draw(now.waiting));
   parts.keysHint.textContent = say(keysNow(now)) + (screen.server ? ` · ${say("key_ask")}` : "");
   parts.headline.draw(run, now.whole ? undefined : now.steps);
@@ -70,7 +77,7 @@ function draw(now) {
   if (opened(parts.numbers)) drawNumbers(parts.numbers, run, now.whole ? undefined : now.steps);
   speak(parts, now);
   land(parts);
-  // What a played step has kept flies into the answer
+  // The accepted words of a played step fly into the answer
   if (
     now.tab === "watch" &&
     now.replay &&
@@ -82,7 +89,7 @@ function draw(now) {
   before = now;
 }
 
-// What the keys do now
+// The hint about keys
 const keysNow = (now) =>
   now.armed
     ? "keys_ask"
@@ -94,56 +101,52 @@ const keysNow = (now) =>
           ? "keys_reveal"
           : "keys_next";
 
-function drawAnswer(parts, { run, main, steps, count, whole, index, waiting, formatted }) {
-  parts.empty.hidden = Boolean(main) || Boolean(waiting);
+function drawAnswer(parts, now) {
+  const { run, main, steps, count, whole, index, waiting, formatted, greys } = now;
+  parts.empty.hidden = Boolean(main) || Boolean(waiting) || now.turns.length > 0;
   parts.answerText.hidden = !main;
   parts.question.textContent = main ? run.question : "";
   parts.sentWith.textContent = main ? badgeOf(run) || sentWith(run) : "";
   parts.branches.draw(run);
   parts.legend.draw(main, main ? main.steps.slice(0, steps) : []);
   if (!main) return;
-  parts.answer.draw(main, count, {
-    live: !whole || !main.endReason,
+  const complete = whole || greys;
+  parts.answer.draw(main, greys ? main.tokens.length : count, {
+    live: !complete || !main.endReason,
     selected: index,
-    tail: whole ? endWords(main) : "",
+    tail: complete ? endWords(main) : "",
     formatted,
+    reached: count,
   });
-  parts.turns.hidden = !whole;
+  parts.turns.hidden = !complete;
 }
 
-// After all drawing, since it makes the browser lay out what has changed. While the text grows its end is in sight; where an
-// answer has ended that too, but for the step on screen, which comes first; whoever scrolls then is left alone.
-let broughtTo = null; // the step that was brought into sight
-let stuck = null; // how far the text was scrolled for that
-function scrollAnswer(
-  { answerScroll: box, answerText },
-  { run, main, following, playing, replay, whole, index, sought },
-) {
-  if (!main) return;
-  const wanted = `${run.id}/${index}`;
-  const growing = following || playing || replay;
-  // What stands around it may have grown
-  if (!growing && wanted === broughtTo && Math.abs(box.scrollTop - stuck) >= 2) return;
-  const toEnd = growing || (whole && index === main.steps.length - 1);
-  const chosen =
-    !toEnd &&
-    [...answerText.querySelectorAll(".selected")].find((token) => token.getClientRects().length); // signs have none
-  if (toEnd) box.scrollTop = box.scrollHeight;
-  else if (chosen) {
-    const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
-    if (!sought)
-      box.scrollTop = Math.min(
-        box.scrollHeight,
-        box.scrollTop + spot.top - around.top - 2 * spot.height,
-      );
-    else if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8)
-      box.scrollTop += spot.top - around.top - around.height / 2;
+// After all drawing, because it forces a layout. Growing text follows its end while that is in view; at the end nothing scrolls.
+// A step that the visitor chose is scrolled into view
+let broughtTo = null;
+function scrollAnswer(parts, { run, main, following, playing, replay, index, sought, waiting }) {
+  const { answerScroll: box, answerText, follower } = parts;
+  if (following || waiting) {
+    follower.follow();
+    broughtTo = null;
+    return;
   }
-  stuck = box.scrollTop;
-  broughtTo = growing ? null : wanted;
+  const target = `${run?.id}/${index}`;
+  if (!main || broughtTo === target || !(sought || playing || replay)) return;
+  broughtTo = target;
+  const chosen = [...answerText.querySelectorAll(".selected")].find(
+    (token) => token.getClientRects().length, // signs have none
+  );
+  if (!chosen) return;
+  const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
+  if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8)
+    box.scrollTop += spot.top - around.top - around.height / 2;
 }
 
-function drawPlot(plot, { run, main, steps, whole, following, seconds, index, time, plotMode }) {
+function drawPlot(
+  plot,
+  { run, main, steps, whole, following, seconds, index, time, plotMode, tab },
+) {
   screen.parts.root
     .querySelectorAll("[data-plot-mode]")
     .forEach((button) =>
@@ -154,6 +157,7 @@ function drawPlot(plot, { run, main, steps, whole, following, seconds, index, ti
   plot.draw(run, {
     growing: following,
     mode: plotMode,
+    race: tab === "race",
     time: seconds === Infinity ? null : seconds,
     playhead:
       time ?? (marked ? main.seconds[index] : steps && !following ? main.seconds[steps - 1] : null),
@@ -166,17 +170,12 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
   parts.treeHost.hidden = !step || list || narrow;
   parts.listHost.hidden = !step || !list;
   parts.ladderHost.hidden = !step || list || !narrow;
-  parts.wholeTree.hidden = parts.ladderHost.hidden;
   parts.phases.mark(phase);
-  parts.smallTrees.hidden = !(
-    main &&
-    run.source === "live" &&
-    run.finished &&
-    drewSmallTrees(main)
-  );
+  parts.treeSize.draw({ run, main, step });
   parts.guess.checked = guess;
-  parts.treeLine.textContent = step ? stepWords(step, phase) : "";
+  drawSum(parts.treeLine, step ? stepSum(step, phase) : "");
   drawKey(parts.key, step && main, phase);
+  parts.wholeTree.hidden = true;
   if (!step) return;
   parts.card.about(main, index, phase);
   if (list) parts.listHost.replaceChildren(treeList(main, index, phase));
@@ -192,56 +191,16 @@ function drawTree(parts, { run, main, step, index, phase, list, guess, ...look }
       sentence: stepSentence(main, index, phase),
     });
   }
+  parts.wholeTree.hidden = list || !(narrow || parts.tree.plan.pills.length);
   if (opened(parts.mask)) drawMask(parts.mask, main, index);
   if (opened(parts.router)) drawRouter(parts.router, main, index);
   if (opened(parts.budget)) drawBudget(parts.budget, main, index);
 }
 
-// Whether a lane's trees were small because larger ones do not pay here
-const drewSmallTrees = ({ header, isPlain, steps }) =>
-  header.tree.policy === "auto" &&
-  !isPlain &&
-  header.device.startsWith("cpu") &&
-  steps.length > 0 &&
-  metrics.mean(steps, (step) => step.nodes.length - 1) < SMALL;
-
-// What the signs in the tree mean in a phase, for a lane's proposers
-let keyOf = null;
+// The legend of the tree's signs in a phase
 function drawKey(host, lane, phase) {
   host.hidden = !lane || lane.isPlain;
-  if (!lane || (lane === keyOf?.lane && phase === keyOf.phase)) return;
-  keyOf = { lane, phase };
-  const {
-    all,
-    all: [first],
-  } = lane.proposers;
-  const sign = (words, ...signs) => h("span", null, signs, say(words));
-  const ofPhase = [
-    [sign("sign_sure")],
-    [sign("sign_right"), sign("sign_wrong")],
-    [
-      sign("sign_kept", markerSample(first)),
-      sign("sign_refused", markerSample(first, true)),
-      sign("sign_own", markerSample(TARGET)),
-    ],
-  ];
-  host.replaceChildren(
-    sign("sign_guessed", ...all.map((one) => markerSample(one))),
-    ...ofPhase[phase - 1],
-  );
-}
-
-// The step in a few words; nothing of the verdict in phase 1
-function stepWords(step, phase) {
-  if (step.nodes.length < 2) return say("no_draft");
-  const kept = deliveredPath(step).length;
-  const values = {
-    candidates: counted("candidate", step.nodes.length - 1),
-    tokens: counted("token", depthOf(step)),
-    right: kept ? counted("right", kept) : say("none_right"),
-    cut: step.accepted_path.length + 1 - step.committed_ids.length,
-  };
-  return say(phase === 1 ? "tree_line_hidden" : values.cut ? "tree_line_cut" : "tree_line", values);
+  if (!host.hidden) setText(host, say(`signs_${phase}`));
 }
 
 // One polite voice: at the start, every ten seconds, and at the end
@@ -270,13 +229,16 @@ function speak(parts, { run, main }) {
 
 function tabChanged(tab) {
   const { parts } = screen;
+  if (parts.composer) parts.placeComposer(tab);
   parts.root.dataset.tab = tab;
   parts.placeScrubber(tab);
   if (tab === "recordings") parts.recordings.draw();
 }
 
-export function mountView(element, props, watch, server, form) {
-  Object.assign(screen, { server, form });
+export function mountView(element, props, watch, server, host) {
+  Object.assign(screen, { server, host: host ?? { questions: [] } });
+  storeOnDisk(Boolean(host?.storeChats));
+  setFormWith(host?.setForm);
   const parts = (screen.parts = buildParts(element.querySelector(".jk-view")));
   drawWith(draw);
   onTab.push(tabChanged);

@@ -22,12 +22,12 @@ export class Figure {
   constructor(host, redraw) {
     this.host = host;
     this.redraw = redraw;
-    this.plot = h("div", { class: "plot", role: "group" });
-    this.grown = s("svg", { class: "plot-grown", "aria-hidden": true });
-    this.room = h("div", { class: "plot-room" }, this.plot, this.grown);
-    this.table = h("div", { class: "plot-table", hidden: true });
+    this.plot = h("div.plot", { role: "group" });
+    this.grown = s("svg.plot-grown", { "aria-hidden": true });
+    this.room = h("div.plot-room", this.plot, this.grown);
+    this.table = h("div.plot-table", { hidden: true });
     host.append(this.room, this.table);
-    // While somebody drags, nothing is drawn anew
+    // No redraw during a drag
     this.plot.addEventListener("pointerdown", () => (this.pressed = !coarse()), true);
     for (const ended of ["pointerup", "pointercancel"]) {
       addEventListener(
@@ -50,12 +50,14 @@ export class Figure {
     }).observe(this.room);
   }
 
-  // `view`: what plots differ in.
-  //   id: what the zoom and the hidden lines belong to; name: of saved files; sentence; rows(): cells of csv and table, heads first
-  //   series: [{name, traces}], with Plotly's traces in the look of their role; a legend has the names where there are several
+  // `view`: the properties of a plot.
+  //   id: zoom and hidden lines belong to it; name: of saved files; sentence; rows(): cells of csv and table, heads first
+  //   series: [{name, traces, below}], with Plotly's traces in the look of their role; several names have a legend, unless
+  //     `direct`: then the lines are named in place, by `notes` or, while they grow, at their ends
+  //   area: [[x, y], …], a shaded polygon
   //   x, y: {title, full: [low, high], ticks}; margin; notes, shapes: Plotly's annotations and shapes
   //   hover: Plotly's mode, and its title; pick(x): a click
-  //   growing: whether more comes soon: see `grow`
+  //   growing: whether it will soon be redrawn with more data: see `grow`
   draw(view) {
     this.view = view;
     this.plot.setAttribute("aria-label", view.sentence);
@@ -66,7 +68,7 @@ export class Figure {
     this.host.classList.toggle("as-table", asTable);
     if (asTable)
       return this.table.replaceChildren(
-        plotly.failed() ? h("p", { class: "muted small" }, say("plot_failed")) : "",
+        plotly.failed() ? h("p.muted.small", say("plot_failed")) : "",
         this.asTable(),
       );
     this.stale = Boolean(this.pressed);
@@ -88,6 +90,7 @@ export class Figure {
       window.Plotly.react(this.plot, this.data(), this.layout(), this.config());
       this.grown.replaceChildren();
       this.around = around;
+      if (around) this.grow();
     }
     if (first) this.plot.on("plotly_click", ({ points }) => this.view.pick?.(points[0].x));
     this.host.dataset.drawn = Number(this.host.dataset.drawn || 0) + 1;
@@ -107,7 +110,7 @@ export class Figure {
   }
 
   get named() {
-    return this.view.series.filter(({ name }) => name).length > 1;
+    return !this.view.direct && this.view.series.filter(({ name }) => name).length > 1;
   }
 
   data() {
@@ -121,7 +124,7 @@ export class Figure {
     );
   }
 
-  // Whether somebody points at it, has zoomed in or hidden a line
+  // Returns whether the pointer is over it, or the visitor has zoomed or hidden a line
   touched() {
     const { plot, view } = this;
     return (
@@ -131,8 +134,8 @@ export class Figure {
     );
   }
 
-  // While lines grow over axes that stay, they are drawn over those that Plotly drew, which are their beginnings: to draw its
-  // axes anew Plotly takes half of the time that all else on the page takes
+  // While lines grow and the axes stay, lines are drawn in an SVG over Plotly's, because Plotly's redraw of the axes takes half
+  // of the time of a complete draw
   grow() {
     const {
       view,
@@ -143,7 +146,10 @@ export class Figure {
       l + (x / view.x.full[1]) * (width - l - r),
       height - b - (y / view.y.full[1]) * (height - t - b),
     ];
+    const area = view.area?.map((point) => at(...point).map((pixels) => pixels.toFixed(1)));
+    const labels = view.direct ? view.series.map((one) => this.endLabel(one, at)) : [];
     this.grown.replaceChildren(
+      ...(area ? [s("path.plot-area", { d: `M${area.join("L")}Z` })] : []),
       ...this.data().map(({ name, x, y, line }) => {
         const path = x
           .map((value, i) => {
@@ -165,7 +171,31 @@ export class Figure {
           "stroke-dasharray": line.dash === "solid" ? null : line.dash.replaceAll("px", ""),
         });
       }),
+      ...labels,
     );
+  }
+
+  // The name of a line at its end, where it does not cover the line
+  endLabel({ name, below, traces }, at) {
+    const { x, y } = traces[0];
+    const [across, up] = at(x.at(-1) ?? 0, y.at(-1) ?? 0);
+    const shift = below ? { x: across + 6, y: up + 18 } : { x: across - 6, y: up - 8 };
+    return s("text", { ...shift, "text-anchor": below ? "start" : "end" }, name);
+  }
+
+  // Pixel position of a point, and the bounds of the plot
+  placeOf(x, y) {
+    const { l, r, t, b } = this.margins();
+    const [width, height] = [this.room.clientWidth - l - r, this.room.clientHeight - t - b];
+    const { full: across } = this.view.x;
+    return {
+      x: l + (x / across[1]) * width,
+      y: t + (1 - y / this.view.y.full[1]) * height,
+      left: l,
+      right: l + width,
+      top: t,
+      bottom: t + height,
+    };
   }
 
   margins() {
@@ -208,7 +238,7 @@ export class Figure {
       dragmode: coarse() ? false : "zoom",
       xaxis: {
         range: view.x.full,
-        title: { text: plotText(view.x.title) },
+        title: { text: plotText(view.x.title ?? "") },
         nticks: 8,
         ...TICKS,
         ...view.x.ticks,
@@ -216,12 +246,27 @@ export class Figure {
       yaxis: { range: view.y.full, fixedrange: true, nticks: 5, ...TICKS, ...view.y.ticks },
       legend: { orientation: "h", x: 0, xanchor: "left", y: 1, yref: "container", yanchor: "top" },
       modebar: { bgcolor: colours.page, color: colours.muted, activecolor: colours.ink },
-      shapes: view.shapes || [],
+      shapes: [...this.areaShape(colours), ...(view.shapes || [])],
       annotations: [...(view.notes || []), name].filter(Boolean),
     };
   }
 
-  // The same one until its files have another name: with a new one Plotly begins anew
+  areaShape(colours) {
+    const { area } = this.view;
+    return area
+      ? [
+          {
+            type: "path",
+            path: `M${area.join("L")}Z`,
+            fillcolor: colours.ink.replace("rgb(", "rgba(").replace(")", ", 0.08)"),
+            line: { width: 0 },
+            layer: "below",
+          },
+        ]
+      : [];
+  }
+
+  // The same object until the file name changes: Plotly resets the plot for a new one
   config() {
     const { name, saved } = this.view;
     const click = () => download(`${this.view.name}.csv`, csvOf(this.view.rows()), "text/csv");

@@ -1,4 +1,4 @@
-// Brings code after the first paint, compressed: Plotly from the server, or in a saved page from the page, which carries it so.
+// Loads compressed code after the first paint: Plotly from the server, or from the page itself in a saved page.
 
 import { addressOf, given, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
@@ -70,7 +70,7 @@ async function asElement() {
 
 export const plotly = { ready, failed: () => failed, asElement };
 
-// The tab "Benchmark" before its code is there: what nobody sees at first comes after the first paint
+// The tab "Benchmark" loads its code after the first paint, because it is not visible at first
 export async function loadBenchmark(element, ...rest) {
   await afterPaint();
   try {

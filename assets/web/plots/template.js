@@ -7,7 +7,7 @@ const MOST_NAME = 60;
 const { layout, looks, colours } = given.plotTemplate;
 let drawn = { key: null };
 
-// Colours as the browser computes them, those of a person's own palette included
+// Colours computed by the browser, including those of a visitor's own palette
 function computed() {
   const probe = h("i", { hidden: true });
   (document.querySelector(".jk-view") || document.body).append(probe);
@@ -20,7 +20,7 @@ function computed() {
   return found;
 }
 
-// {colours, layout, looks} for now, made anew only when the page's colours or its size change
+// The current {colours, layout, looks}, computed again only if the page's colours or its size change
 function template() {
   const asked = ["(forced-colors: active)", "(prefers-color-scheme: dark)"].map(
     (query) => matchMedia(query).matches,
@@ -58,7 +58,7 @@ function markerOf(role, size) {
   };
 }
 
-// Plotly reads tags, entities and line breaks in every text it draws; what people or models wrote stays what it is
+// Escapes text for Plotly, which parses tags, entities and line breaks in every text
 const plotText = (text) =>
   cut(
     String(text).replace(/[\u0000-\u001f\u007f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, " "),

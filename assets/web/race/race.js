@@ -1,15 +1,26 @@
-// The race: bars and lanes side by side at one race time; a lane shows only tokens whose own time has come.
+// The race: bars and lanes in parallel at one race time; a lane shows only tokens that are written by its own time.
 
-import { apart, clockOf, counted, h, linkButton, rate, say } from "../base/dom.js";
+import {
+  apart,
+  bold,
+  clockOf,
+  counted,
+  h,
+  linkButton,
+  number,
+  radios,
+  rate,
+  say,
+} from "../base/dom.js";
 import { trainedWords, unequalHeads } from "../data/methods.js";
 import { metrics } from "../data/metrics.js";
-import { moves, screen } from "../page/machine.js";
+import { change, moves, screen } from "../page/machine.js";
 import { openSetting } from "../page/top.js";
 import { fillResultCard, verdict } from "./result_card.js";
 import { showLarge } from "../tree/dialog.js";
 import { AnswerView } from "../watch/answer.js";
 
-// How many tokens the race is about: as many as the longest lane wrote, or may write
+// Number of tokens in the race: that of the longest lane, or its limit
 const tokensOf = (lanes) =>
   Math.max(
     1,
@@ -18,13 +29,29 @@ const tokensOf = (lanes) =>
     ),
   );
 
-// The result in one line: who finished first and by how much, and whether the texts are the same
+// The result in one line: the first method, its lead, and whether the texts are equal
 const finalWords = (run) =>
   metrics.partsAt(run) !== null
     ? verdict(run)
     : say("race_verdict", { verdict: verdict(run).replace(/\.$/, ""), same: say("race_same") });
 
-// Lanes whose heads had almost nothing kept
+// Replay speeds of the race, as factors of real time
+const SPEEDS = [1, 1 / 4, 1 / 10];
+
+// The large number: the factor at the end, before it the tokens that the drafting lane is ahead
+function hugeWords(run, time, over) {
+  const { main, plain } = run;
+  if (!plain || plain === main) return "";
+  if (!over) {
+    const [mine, theirs] = [main, plain].map((lane) => lane.countAt(time));
+    return time && mine > theirs ? say("race_ahead", { n: mine - theirs }) : "";
+  }
+  const factor = metrics.speedup(main, plain);
+  if (factor === null) return "";
+  return say(factor >= 1 ? "race_faster" : "race_slower", { factor: number(factor, 1) });
+}
+
+// Lanes with almost no accepted candidates
 const FEW_KEPT = 1.15; // tokens a step
 function idleWords(run) {
   const idle = run.ordered
@@ -35,39 +62,39 @@ function idleWords(run) {
     : "";
 }
 
-// A lane's text, and its bar: the tokens that it has written out of all, so that who leads is ahead; its clock stands at the end
+// A lane's text and its bar: while lanes write, the tokens out of all; at the end, its seconds
 class LaneView {
   constructor(lane, role) {
     const { name, title, headMinutes } = lane;
-    this.fill = h("span", { class: "race-fill" });
-    this.clock = h("b", { class: "own-clock tabular", "data-clock": name });
-    this.flag = h("span", { class: "race-flag", "aria-hidden": "true" }, "⚑");
-    this.done = h("span", { class: "muted tabular" });
+    this.fill = h("span.race-fill");
+    this.clock = h("b.own-clock.tabular", { "data-clock": name });
+    this.flag = h("span.race-flag", { "aria-hidden": "true" }, "⚑");
+    this.done = h("span.muted.tabular");
     this.bar = h(
       "div",
       { class: `race-bar lane-${role}` },
-      h("span", { class: "race-name", title: trainedWords(headMinutes) }, title),
-      h("span", { class: "race-track" }, this.fill, this.flag, this.clock, this.done),
+      h("span.race-name", { title: trainedWords(headMinutes) }, title),
+      h("span.race-track", this.fill, this.flag, this.clock, this.done),
     );
-    this.rate = h("span", { class: "muted tabular" });
-    this.host = h("div", { class: "answer-host" });
-    this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
+    this.rate = h("span.muted.tabular");
+    this.host = h("div.answer-host");
+    this.scroll = h("div.answer-scroll", { tabindex: 0 }, this.host);
     this.tree = linkButton("lane_tree", () => showLarge(this.tree, this.lane, this.steps - 1), "");
     this.element = h(
       "section",
       { class: `pane lane lane-${role}`, "data-lane": name },
-      h("div", { class: "pane-head" }, h("b", null, title), this.rate, this.tree),
+      h("div.pane-head", h("b", title), this.rate, this.tree),
       this.scroll,
     );
     this.answer = new AnswerView(this.host);
   }
 
-  draw(lane, time, { selected, withTree, total, over, formatted }) {
+  draw(lane, time, { selected, withTree, total, longest, over, formatted }) {
     const steps = lane.stepsAt(time);
     const count = lane.countAfter(steps - 1);
     const finished = Boolean(lane.endReason) && count === lane.tokens.length;
-    this.fill.style.setProperty("--share", count / total);
-    this.flag.hidden = !finished;
+    this.fill.style.setProperty("--share", over ? lane.clock / longest : count / total);
+    this.flag.hidden = !finished || over;
     this.clock.textContent = `${clockOf(Math.min(time, lane.clock))} s`;
     this.done.textContent = finished
       ? counted("token", count)
@@ -86,46 +113,51 @@ class LaneView {
 
 export class RaceView {
   constructor(plotPane, waiting) {
-    this.lead = h("p", { class: "lead tabular" });
-    this.replay = h("button", {
-      class: "plain-button start-race",
+    this.lead = h("p.lead.tabular");
+    this.replay = h("button.plain-button.start-race", {
       onclick: () => moves.play(true),
     });
-    this.bars = h("div", { class: "race-bars", role: "img" });
-    this.choice = h("div", { class: "lane-choice", role: "group" });
-    this.lanes = h("div", { class: "lanes" });
-    this.title = h("h2", { class: "race-title", dir: "auto" });
+    this.huge = h("p.huge.tabular");
+    this.speeds = radios(
+      "race-speed",
+      say("race_speed"),
+      SPEEDS.map((speed) => [speed, say(`race_speed_${1 / speed}`)]),
+      (raceSpeed) => change({ raceSpeed }),
+    );
+    this.axis = h("p.race-axis.muted");
+    this.bars = h("div.race-bars", { role: "img" });
+    this.choice = h("div.lane-choice", { role: "group" });
+    this.lanes = h("div.lanes");
+    this.title = h("h2.race-title", { dir: "auto" });
     this.add =
       screen.server &&
       h(
-        "div",
-        { class: "race-add" },
+        "div.race-add",
         linkButton("race_add", () => openSetting("further-lanes")),
         linkButton("race_tree", () => openSetting("tree")),
       );
-    this.empty = h("p", { class: "muted empty" }, say("race_empty"));
-    this.card = h("section", { class: "result-card", "aria-label": say("card_title") });
-    this.unequal = h("p", { class: "unequal-heads" });
+    this.empty = h("p.muted.empty", say("race_empty"));
+    this.card = h("section.result-card", { "aria-label": say("card_title") });
+    this.unequal = h("p.unequal-heads");
     this.more = h(
-      "details",
-      { class: "question-line race-more" },
-      h("summary", null, say("race_more")),
-      h("p", { class: "muted race-note" }, say("race_note")),
+      "details.question-line.race-more",
+      h("summary", say("race_more")),
+      h("p.muted.race-note", say("race_note")),
       this.card,
     );
     this.element = h(
-      "div",
-      { class: "race race-only" },
+      "div.race.race-only",
       this.empty,
       waiting,
       this.title,
-      h("div", { class: "lead-line" }, this.lead, this.replay),
+      h("div.lead-line", this.huge, this.lead, this.replay, this.speeds.element),
       this.bars,
+      this.axis,
       this.add || "",
       this.unequal,
+      plotPane,
       this.choice,
       this.lanes,
-      plotPane,
       this.more,
     );
     this.views = [];
@@ -139,7 +171,8 @@ export class RaceView {
     this.empty.textContent = say(
       present.length === 1 && run.finished ? "race_alone" : "race_empty",
     );
-    this.replay.hidden = !run?.finished;
+    this.replay.hidden = this.speeds.element.hidden = !run?.finished;
+    this.speeds.mark(state.raceSpeed);
     this.replay.textContent = say(
       state.playing ? "pause" : time === 0 ? "start_race" : "replay_race",
     );
@@ -151,9 +184,8 @@ export class RaceView {
       this.choice.replaceChildren(
         ...present.map((lane) =>
           h(
-            "button",
+            "button.plain-button",
             {
-              class: "plain-button",
               "data-choose": lane.name,
               onclick: () => this.choose(lane.name),
             },
@@ -171,11 +203,18 @@ export class RaceView {
     this.unequal.hidden = !this.unequal.textContent;
     const over = Boolean(run?.finished) && present.every((lane) => time >= lane.clock);
     const total = tokensOf(present);
+    const longest = Math.max(...present.map((lane) => lane.clock));
+    this.element.classList.toggle("over", over);
+    this.axis.textContent = over ? say("race_axis_seconds") : say("race_axis_tokens", { total });
+    const huge = run ? hugeWords(run, time, over) : "";
+    this.huge.hidden = !huge;
+    this.huge.replaceChildren(...bold(huge));
     present.forEach((lane, i) =>
       this.views[i].draw(lane, time, {
         selected: lane === run.main ? state.index : -1,
         withTree: present.length > 2,
         total,
+        longest,
         over,
         formatted: state.formatted,
       }),

@@ -1,4 +1,4 @@
-// The result of a race on one card: verdict, a table of what each lane's steps brought and cost, and what it was measured on.
+// The result of a race on one card: verdict, a table of benefit and cost per step of each lane, and the device.
 
 import { apart, counted, h, milliseconds, number, rate, say, table } from "../base/dom.js";
 import { passesOf } from "../data/history.js";
@@ -54,10 +54,7 @@ const COLUMNS = {
 
 export function fillResultCard(host, run) {
   if (!run?.main)
-    return host.replaceChildren(
-      h("h2", null, say("card_title")),
-      h("p", { class: "muted empty" }, say("card_empty")),
-    );
+    return host.replaceChildren(h("h2", say("card_title")), h("p.muted.empty", say("card_empty")));
   const { target, drafter, device, dtype, numerics, sampling, tree, created, versions } =
     run.main.header;
   const settings = { ...sampling, candidates: counted("candidate", tree.nodes - 1) };
@@ -72,22 +69,16 @@ export function fillResultCard(host, run) {
     speedupWords(metrics.speedup(run.main, run.plain)) ||
     say(run.finished ? "not_measured" : "measuring");
   host.replaceChildren(
+    h("div.pane-head", h("h2", say("card_title")), h("span.result-speedup.tabular", speedup)),
+    h("p.verdict", verdict(run)),
     h(
-      "div",
-      { class: "pane-head" },
-      h("h2", null, say("card_title")),
-      h("span", { class: "result-speedup tabular" }, speedup),
-    ),
-    h("p", { class: "verdict" }, verdict(run)),
-    h(
-      "div",
-      { class: "lanes-table" },
+      "div.lanes-table",
       table(
         say("arena_note"),
         Object.keys(COLUMNS).map((key) => say(key)),
         run.ordered.map((lane) => Object.values(COLUMNS).map((of) => of(lane, run.plain))),
       ),
     ),
-    ...small.map((line) => h("p", { class: "muted small" }, line)),
+    ...small.map((line) => h("p.muted.small", line)),
   );
 }

@@ -1,18 +1,18 @@
-// The address bar and links: it follows the tab, a link that comes in fills the form, and Copy link hands one out. Nothing is
-// asked until the visitor presses Ask.
+// The address bar and links: it follows the tab, a link fills the form, and Copy link creates one. A link never sends its
+// question; the visitor must press Ask.
 
 import { Trouble, attempt, copied, h, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
-import { freshChat } from "../chat/chat.js";
+import { fillQuestion } from "../chat/box.js";
+import { newChat } from "../chat/chats.js";
 import { chip } from "../page/chip.js";
-import { fieldsChosen, formDefaults, formReady } from "../page/form.js";
+import { fieldsChosen, fillForm, formDefaults, formReady } from "../page/form.js";
 import { onTab, screen, setTab, state } from "../page/machine.js";
 import { askingOf, quoted, readLink, tabHash, tabOf } from "./link.js";
 
 const OWN = ["recording", "step", "stop"];
-let linked = null; // the form's values that a link brings, by name
 
-// Puts the part after "#" in place of what the address named before; with `step`, Back returns to that
+// Replaces the part after "#"; with `step`, Back returns to the previous address
 export function setAddress(hash, step) {
   const query = new URLSearchParams(location.search);
   OWN.forEach((name) => query.delete(name));
@@ -27,20 +27,19 @@ export function setAddress(hash, step) {
   );
 }
 
-// A button that copies the link which `linkOf` gives as {link, note}, and a line that says what became of it
-export function copyButton(linkOf) {
-  const status = h("span", { class: "copy-status muted", role: "status" });
+// A button that copies the link which `linkOf` returns as {link, note}, and a line that reports the result
+export function copyButton(key, linkOf) {
+  const status = h("span.copy-status.muted", { role: "status" });
   const tell = (...content) => status.replaceChildren(...content);
   async function copy() {
     try {
       const { link, note } = linkOf();
       if (await copied(link)) tell(note);
       else {
-        const box = h("input", {
-          class: "copy-box",
+        const box = h("input.copy-box", {
           readonly: true,
           value: link,
-          "aria-label": say("copy_link"),
+          "aria-label": say(key),
           onfocus: () => box.select(),
         });
         tell(say("link_by_hand"), box);
@@ -51,19 +50,12 @@ export function copyButton(linkOf) {
       tell(error.message);
     }
   }
-  return [
-    status,
-    h(
-      "button",
-      { class: "plain-button", "data-action": "copy_link", onclick: copy },
-      say("copy_link"),
-    ),
-  ];
+  return [status, h("button.plain-button", { "data-action": key, onclick: copy }, say(key))];
 }
 
 export const refuseLink = (sentence) => notify("error", say("link_refused", { sentence }));
 
-// What of a link reads; what does not gives one sentence, and the page is as without it
+// Reads a link; after an error shows one sentence and ignores the link
 function orRefuse(reading) {
   try {
     return reading();
@@ -91,35 +83,34 @@ async function compareModels([target, dtype]) {
 }
 
 async function open(link, server) {
+  if (link.answer) return screen.parts.recordings.playAnswer(link.answer);
   const asking = link.fields && orRefuse(() => askingOf(link.fields));
   if (link.fields && !asking) return;
   if (link.tab && link.tab !== state.tab) setTab(link.tab);
   if (!asking) return;
-  setAddress(tabHash(state.tab)); // the question stands in the form from here on
+  setAddress(tabHash(state.tab)); // from here on the form has the question
   const values = { ...formDefaults(), ...asking };
-  const trouble = await server.link_trouble(values).catch(() => null);
+  const trouble = await server.trouble(values).catch(() => null);
   if (trouble) return refuseLink(trouble.replace(/\p{C}/gu, "�"));
-  linked = values;
-  state.linked = { question: values.question, prefix: asking["answer-prefix"] || null };
+  const { question, "answer-prefix": prefix = null, ...fields } = values;
   fieldsChosen(Object.keys(asking));
-  screen.form.openLink();
-  freshChat();
+  fillForm(fields);
+  newChat();
+  fillQuestion(question);
+  state.linked = { question, prefix };
   notify("notice", say(state.linked.prefix ? "link_ready_fork" : "link_ready"));
   compareModels(["target", "dtype"].map((name) => link.fields.get(name)));
 }
 
-// Opens the link with which the page came, once the form is there, and every other one put into the address
+// Opens the page's link once the form exists, and every later change of the address
 export function watchAddress(link, server) {
-  formReady.then(() => open(link, server));
+  // Recordings play the first link's answer
+  formReady.then(() => open({ ...link, answer: null }, server));
   addEventListener("hashchange", () => open(addressed(), server));
   addEventListener("popstate", () => {
     const tab = tabOf(location);
     if (location.hash === tabHash(tab)) setTab(tab); // other addresses are links and stops
   });
 }
-
-// The form as a link fills it
-export const linkedForm = (names, values) =>
-  names.map((name, i) => (linked && name in linked ? linked[name] : values[i]));
 
 onTab.push((tab, chosen) => screen.server && setAddress(tabHash(tab), chosen));

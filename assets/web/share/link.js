@@ -1,5 +1,5 @@
-// Links: what an address says, and the addresses of what is on screen. A question and its settings stand in the part after
-// "#", which browsers never send, so that no server's log holds them. Earlier turns of a chat are in no link.
+// Links: reading an address, and creating addresses of the page's content. A question and its settings are in the part after
+// "#", which browsers never send, so that no server logs them. Links contain no earlier turns of a chat.
 
 import { attempt, given, number, refuse, say } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
@@ -7,13 +7,14 @@ import { questionsOf } from "../data/history.js";
 import { formDefaults } from "../page/form.js";
 
 const LONGEST = 8000; // characters after "#"
-const LONGEST_VALUE = 40; // of what a sentence repeats
+const LONGEST_VALUE = 40; // of a value in a sentence
 const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
-// Fields with which another page may begin otherwise; the rest stand in a link where they are not as usual
+// Fields whose defaults may differ on another page; other fields are in a link only if they differ from the defaults
 const ALWAYS = ["temperature", "seed", "length", "method", "numerics"];
-const SIZES = ["candidates", "levels"]; // named for a fixed tree alone, so that they say what the tree is
+const SIZES = ["candidates", "levels"]; // only for a fixed tree, so that they define the tree
 const PREFIX = "answer-prefix"; // the beginning of an answer that was forked
-const OTHERS = ["tab", "target", "dtype"];
+const OTHERS = ["tab", "target", "dtype", "answer"];
+const RUN_ID = /^[0-9a-f]{32}$/;
 
 // Other people's words inside one of ours: short, and not able to turn it around
 export const quoted = (text) => `\u2068${cut(text.replace(/\p{C}/gu, "�"), LONGEST_VALUE)}\u2069`;
@@ -21,7 +22,7 @@ export const quoted = (text) => `\u2068${cut(text.replace(/\p{C}/gu, "�"), LON
 const base = () => location.origin + location.pathname;
 export const tabHash = (tab) => (tab === "watch" ? "" : `#tab=${tab}`);
 
-// A field's value as words of an address, and back; what does not read stays as it came, and the form's own rules refuse it
+// A field's value as text of an address, and back; invalid values are kept for the form's own checks
 const written = (value) =>
   typeof value === "string"
     ? value
@@ -41,7 +42,7 @@ function askingLink(run, tab) {
   const usual = { ...formDefaults(), [PREFIX]: null };
   const isSaid = (name) =>
     SIZES.includes(name)
-      ? run.form.tree === say("fixed")
+      ? run.form.tree === "fixed"
       : ALWAYS.includes(name) ||
         JSON.stringify(run.form[name] ?? null) !== JSON.stringify(usual[name]);
   const fields = Object.keys(usual)
@@ -58,7 +59,7 @@ function askingLink(run, tab) {
   return `${base()}#${text}`;
 }
 
-// What is on screen as {link, note}: a step of a recording, an answer's question, or a tab
+// The page's content as {link, note}: a step of a recording, an answer's question, or a tab
 export function linkTo({ tab, run, index }) {
   const stop = tab === "lesson" && linkedStop(location);
   if (Number.isInteger(stop))
@@ -81,7 +82,13 @@ export function linkTo({ tab, run, index }) {
   };
 }
 
-// A question with its settings out of what stands in a link; `tree` follows from whether sizes are named
+// A link that plays the answer on screen where it is still kept: in this browser or, for a while, on the server
+export function replayLink({ run }) {
+  if (run?.source !== "live" || !run.main) refuse("link_no_answer");
+  return { link: `${base()}#answer=${run.id}`, note: say("link_copied_replay") };
+}
+
+// A question with its settings from a link; `tree` depends on whether sizes are in it
 export function askingOf(fields) {
   const usual = { ...formDefaults(), [PREFIX]: null };
   const asking = {};
@@ -92,7 +99,7 @@ export function askingOf(fields) {
     asking[name] ??= read(text, usual[name]);
   }
   if (!asking.question) refuse("link_without_question");
-  return { ...asking, tree: say(SIZES.some((name) => name in asking) ? "fixed" : "automatic") };
+  return { ...asking, tree: SIZES.some((name) => name in asking) ? "fixed" : "automatic" };
 }
 
 const stepOf = (text) =>
@@ -102,7 +109,7 @@ const stepOf = (text) =>
       ? Number(text) - 1
       : refuse("link_step", { step: quoted(text) });
 
-// What an address names as a stop of the lesson, #stop-5 or ?stop=5; null where it names none
+// The stop of the lesson in an address, #stop-5 or ?stop=5; null if there is none
 function stopText({ search, hash }) {
   const found = /^#stop-(.*)$/.exec(hash);
   return found ? found[1] : new URLSearchParams(search).get("stop");
@@ -122,7 +129,7 @@ export function tabOf({ hash }) {
   return TABS.includes(tab) ? tab : "watch";
 }
 
-// {tab, recording, step, fields} of an address, each undefined or null where it does not say; `fields` are those of a question
+// {tab, recording, step, answer, fields} of an address, each undefined or null if missing; `fields` are a question's
 export function readLink({ search, hash }) {
   const query = new URLSearchParams(search);
   const stop = stopText({ search, hash });
@@ -135,9 +142,12 @@ export function readLink({ search, hash }) {
   const fields = new URLSearchParams(hash.slice(1));
   const tab = fields.get("tab");
   if (tab !== null && !TABS.includes(tab)) refuse("link_tab", { tab: quoted(tab) });
+  const answer = fields.get("answer");
+  if (answer !== null && !RUN_ID.test(answer)) refuse("link_answer", { answer: quoted(answer) });
   return {
     ...found,
     tab,
+    answer,
     fields: [...fields.keys()].some((name) => !OTHERS.includes(name)) ? fields : null,
   };
 }

@@ -1,4 +1,4 @@
-// The card of one token: what it is, why the target kept or refused it, and the numbers of draft, target and experts.
+// The card of one token: its state, the reason, and the numbers of draft, target and experts.
 
 import { filledBar, h, percent, say } from "../base/dom.js";
 import { placeCard } from "../base/frame.js";
@@ -33,14 +33,13 @@ export function reasonOf(lane, step, i) {
 
 const bar = (name, value, kind) =>
   h(
-    "div",
-    { class: "card-bar" },
-    h("span", { class: "bar-name" }, name),
+    "div.card-bar",
+    h("span.bar-name", name),
     filledBar(kind, value === null ? 0 : Math.max(0.005, value)),
-    h("span", { class: "bar-value" }, percent(value)),
+    h("span.bar-value", percent(value)),
   );
 
-// Everything the card says about node `i` in a phase, as elements
+// The content of the card for node `i` in a phase, as elements
 function cardContent(lane, index, i, phase) {
   const step = lane.steps[index];
   const node = i ? step.nodes[i] : null; // a candidate, neither the root nor the target's own token
@@ -50,18 +49,18 @@ function cardContent(lane, index, i, phase) {
     "div",
     { class: `card-head ${proposer.classes}` },
     markerSample(proposer),
-    h("bdi", { class: "mono" }, nameIn(lane, index, i)),
+    h("bdi.mono", nameIn(lane, index, i)),
     node && h("span", { title: proposer.sentence }, proposer.label),
     h("span", { class: `card-state ${state}` }, say(`state_${state}`)),
   );
-  if (!node) return [head, h("p", null, reasonOf(lane, step, i))];
+  if (!node) return [head, h("p", reasonOf(lane, step, i))];
   const also = node.also_proposed_by.map((id) => lane.proposers.named(id).label).join(", ");
   const { temperature, seed } = lane.header.sampling;
   const position = lane.header.num_prompt_tokens + lane.countAfter(index - 1) + node.depth - 1;
   const place = { level: node.depth, pass: node.draft_pass, token: node.token_id };
   return [
     head,
-    phase > 1 && h("p", null, reasonOf(lane, step, i)),
+    phase > 1 && h("p", reasonOf(lane, step, i)),
     bar(say("draft_bar"), node.draft_prob, `fill-${proposer.hue}`),
     phase > 1 && bar(say("target_bar"), node.target_prob, "fill-ink"),
     cardNote(say("path_estimate", { percent: percent(Math.exp(node.score)) })),
@@ -75,12 +74,12 @@ function cardContent(lane, index, i, phase) {
 export class Card {
   constructor(host) {
     this.host = host;
-    this.box = h("div", { class: "jk-card", role: "status", hidden: true });
+    this.box = h("div.jk-card", { role: "status", hidden: true });
     this.pinned = null;
     host.append(this.box);
   }
 
-  // What the card talks about; set before each drawing of the tree
+  // The content of the card; set before each drawing of the tree
   about(lane, index, phase) {
     const same = this.lane === lane && this.index === index;
     const told = this.phase === phase;
@@ -92,9 +91,8 @@ export class Card {
   fill(id) {
     this.box.replaceChildren(
       h(
-        "button",
+        "button.card-close.icon-button",
         {
-          class: "card-close icon-button",
           "aria-label": say("close"),
           onclick: () => this.close(),
         },
@@ -104,7 +102,7 @@ export class Card {
     );
   }
 
-  // Beside what it tells of; a card that stays stands below the tree, where there is something below it
+  // Next to its node; a pinned card is below the tree if there is an element below it
   place(near) {
     const origin = this.host.getBoundingClientRect();
     const tree = this.pinned !== null && this.host.querySelector(":scope > .tree-room");

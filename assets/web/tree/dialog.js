@@ -7,30 +7,23 @@ import { markerSample } from "./marker.js";
 import { TreeView } from "./tree.js";
 import { stepSentence } from "../watch/words.js";
 
-// `near`: what was pressed; the dialog opens beside it, on the screen
+// `near`: the pressed element; the dialog opens next to it, on the screen
 export function showLarge(near, lane, index, phase = 3) {
-  const host = h("div", { class: "tree-host" });
-  const close = h("button", { class: "plain-button", onclick: () => dialog.close() }, say("close"));
+  const host = h("div.tree-host");
+  const close = h("button.plain-button", { onclick: () => dialog.close() }, say("close"));
   const legend = lane.proposers.all.map((one) =>
-    h("span", { class: "small-legend" }, markerSample(one), one.label),
+    h("span.small-legend", markerSample(one), one.label),
   );
   const dialog = h(
-    "dialog",
-    { class: "lane-tree-dialog", "aria-label": lane.title, onclose: () => dialog.remove() },
-    h(
-      "div",
-      { class: "pane-head" },
-      h("h2", null, lane.title),
-      legend,
-      h("span", { class: "gap" }),
-      close,
-    ),
+    "dialog.lane-tree-dialog",
+    { "aria-label": lane.title, onclose: () => dialog.remove() },
+    h("div.pane-head", h("h2", lane.title), legend, h("span.gap"), close),
     host,
   );
   document.querySelector(".jk-view").append(dialog);
   const { top } = near.getBoundingClientRect();
   const screen = onScreen();
-  dialog.style.top = `${screen.top}px`; // what gets the focus is scrolled to
+  dialog.style.top = `${screen.top}px`; // the focused element is scrolled into view
   dialog.showModal();
   dialog.style.top = `${Math.max(8, Math.min(top - screen.top, screen.height - dialog.offsetHeight - 8)) + screen.top}px`;
   const card = new Card(dialog);
@@ -39,7 +32,7 @@ export function showLarge(near, lane, index, phase = 3) {
     lane,
     index,
     phase,
-    showAll: false,
+    showAll: true,
     whole: true,
     sentence: stepSentence(lane, index, phase),
   });

@@ -1,4 +1,4 @@
-// What a method records of a candidate beside its chances: a router's weights, its experts' parts, and what this page does not know.
+// A candidate's evidence besides its probabilities: a router's weights, its experts' parts, and columns unknown to this page.
 
 import { h, percent, say } from "../base/dom.js";
 import { nameIn } from "../data/history.js";
@@ -39,7 +39,7 @@ export function weightBar(lane, node) {
   );
 }
 
-export const cardNote = (text) => h("div", { class: "card-note" }, text);
+export const cardNote = (text) => h("div.card-note", text);
 
 // The card's lines about a node, as elements
 export function evidenceNotes(lane, step, node) {

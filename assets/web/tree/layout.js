@@ -1,4 +1,4 @@
-// Where each node of a draft tree stands: O(nodes), the same rule for 8 and 64, and never by verdict in phase 1.
+// Places of the nodes of a draft tree: O(nodes), the same rule for 8 and 64, and independent of the result in phase 1.
 
 import { bonusDelivered, deliveredPath, endOf } from "../data/history.js";
 
@@ -44,8 +44,8 @@ function folded(step, children, most, phase, opened) {
   return hidden;
 }
 
-// Places for all visible nodes: {places: Map(index → {column, row}), pills: [{parent, members}], rows, bonus, end, last}:
-// the accepted path ends at `end`, and what of it came into the answer at `last`
+// Places for all visible nodes: {places: Map(index → {column, row}), pills: [{parent, members}], rows, bonus, end, last}: the
+// accepted path ends at `end`, and its part in the answer at `last`
 export function layoutTree(step, { phase = 3, most = Infinity, opened = new Set() } = {}) {
   const children = childrenOf(step.nodes);
   const hidden = folded(step, children, most, phase, opened);
@@ -81,7 +81,7 @@ export function layoutTree(step, { phase = 3, most = Infinity, opened = new Set(
   };
 }
 
-// What became of a node: "root", "accepted", "cut" (right, but after the end), "refused" (its parent was kept), "not_reached", "bonus"
+// State of a node: "root", "accepted", "cut" (right, but after the end), "refused" (its parent was kept), "not_reached", "bonus"
 export function stateOf(step, i) {
   if (i === 0) return "root";
   if (i === "bonus") return bonusDelivered(step) ? "bonus" : "cut";

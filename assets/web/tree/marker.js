@@ -24,13 +24,12 @@ function outline(shape, size) {
 export const marker = ({ shape, classes }, size, extra) =>
   s("path", { d: outline(shape, size), class: `marker ${classes} ${extra || ""}` });
 
-// The number of a proposer whose hue and shape another one has too, right of a marker at 0,0; null where it has none
+// The number of a proposer that shares hue and shape with another one, right of a marker at 0,0; null if it has none
 export const markerNumber = ({ number }, size, font) =>
   number
     ? s(
-        "text",
+        "text.marker-number",
         {
-          class: "marker-number",
           x: size / 2 + font * 0.25,
           y: font * 0.35,
           style: `font-size:${font}px`,
@@ -43,9 +42,8 @@ export const markerNumber = ({ number }, size, font) =>
 export function markerSample(proposer, hollow) {
   const wide = 18 + 6 * proposer.number.length;
   return s(
-    "svg",
+    "svg.sample",
     {
-      class: "sample",
       viewBox: `-9 -9 ${wide} 18`,
       width: (14 * wide) / 18,
       height: 14,

@@ -3,39 +3,31 @@
 import { h, say } from "../base/dom.js";
 import { pathTo } from "../data/history.js";
 
-// What node `i` may look at: itself and its ancestors
+// The nodes to which node `i` attends: itself and its ancestors
 export const seenBy = (nodes, i) => new Set([0, ...pathTo(nodes, i)]);
 
 export const maskCell = (seen, self) =>
-  h(
-    "td",
-    { class: seen ? (self ? "self" : "seen") : null },
-    h("span", { class: "voice" }, seen ? "✓" : "–"),
-  );
+  h("td", { class: seen ? (self ? "self" : "seen") : null }, h("span.voice", seen ? "✓" : "–"));
 
 // `cell(i, j)` is row i's cell under column j, `row(i)` has the row's own attributes
 export const maskTable = (names, cell, row = () => null) =>
   h(
-    "table",
-    { class: "mask-table" },
+    "table.mask-table",
     h(
       "thead",
-      null,
       h(
         "tr",
-        null,
-        h("th", { scope: "col", class: "muted small" }, say("mask_column")),
-        names.map((name) => h("th", { scope: "col" }, h("bdi", { class: "mono" }, name))),
+        h("th.muted.small", { scope: "col" }, say("mask_column")),
+        names.map((name) => h("th", { scope: "col" }, h("bdi.mono", name))),
       ),
     ),
     h(
       "tbody",
-      null,
       names.map((name, i) =>
         h(
           "tr",
           { "data-row": i, ...row(i) },
-          h("th", { scope: "row" }, h("bdi", { class: "mono" }, name)),
+          h("th", { scope: "row" }, h("bdi.mono", name)),
           names.map((_, j) => cell(i, j)),
         ),
       ),

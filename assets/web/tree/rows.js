@@ -1,4 +1,5 @@
-// A step in rows: for narrow screens a ladder, the kept path with what was refused beside it; for screen readers the whole tree, nested.
+// A step in rows: for narrow screens a ladder, the accepted path with rejected candidates next to it; for screen readers the
+// complete tree, nested.
 
 import { h, percent, say } from "../base/dom.js";
 import { endOf, nameIn, proposerIn, shown } from "../data/history.js";
@@ -6,7 +7,7 @@ import { reasonOf } from "./card.js";
 import { childrenOf, stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";
 
-const MOST_CHIPS = 4;
+const MOST_CHIPS = 3;
 
 const nameShown = (...node) => shown(nameIn(...node));
 const sampleOf = (lane, index, i, phase, state) =>
@@ -25,16 +26,15 @@ export function ladder(lane, index, phase, card) {
         onclick: (event) => card.pin(i, event.currentTarget),
       },
       sampleOf(lane, index, i, phase, state),
-      h("bdi", null, nameShown(lane, index, i)),
+      h("bdi", nameShown(lane, index, i)),
     );
   };
   const rung = (sign, nodes, more) =>
     h(
-      "li",
-      { class: "rung" },
-      h("span", { class: "muted tabular" }, sign),
+      "li.rung",
+      h("span.muted.tabular", sign),
       nodes.slice(0, MOST_CHIPS).map(token),
-      more && h("span", { class: "muted small" }, more),
+      more && h("span.muted.small", more),
     );
   const level = (nodes, depth) =>
     rung(depth + 1, nodes, nodes.length > MOST_CHIPS && `+${nodes.length - MOST_CHIPS}`);
@@ -51,8 +51,12 @@ export function ladder(lane, index, phase, card) {
     });
   }
   return h(
-    "ol",
-    { class: "ladder", "data-step": index, "aria-label": say("draft_tree") },
+    "ol.ladder",
+    {
+      "data-step": index,
+      "aria-label": say("draft_tree"),
+      style: `--rungs:${lane.deepest + 1}`, // as many in all phases and steps, so that nothing below moves
+    },
     levels.map(level),
     phase > 1 && rung("+", ["bonus"], say("target")),
   );
@@ -70,16 +74,14 @@ export function treeList(lane, index, phase) {
     const state = phase === 1 ? "proposed" : stateOf(step, i);
     return h(
       "li",
-      null,
       h(
         "div",
         { class: `list-line ${phase === 3 ? state : ""}` },
         sampleOf(lane, index, i, phase, state),
-        h("bdi", { class: "mono list-token" }, nameShown(lane, index, i)),
+        h("bdi.mono.list-token", nameShown(lane, index, i)),
         " ",
         h(
-          "span",
-          { class: "muted" },
+          "span.muted",
           node && about(node, proposerIn(lane, index, i).label),
           phase > 1 && `${say(`state_${state}`)}. ${reasonOf(lane, step, i)}`,
         ),
@@ -87,6 +89,6 @@ export function treeList(lane, index, phase) {
       node && list(children[i]),
     );
   };
-  const list = (members) => (members.length ? h("ul", null, members.map(item)) : null);
-  return h("div", { class: "tree-list" }, list(children[0]));
+  const list = (members) => (members.length ? h("ul", members.map(item)) : null);
+  return h("div.tree-list", list(children[0]));
 }

@@ -1,7 +1,7 @@
-// Draws the draft tree of one step, its nodes and edges, as SVG: hue and shape say who proposed, place says how much
-// the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
+// Draws the draft tree of one step as SVG: hue and shape show the proposer, the place shows the draft's estimate, and edges show
+// the target's result. Phase 1 draws nothing of the result.
 
-import { keepingFocus, pageScale, reducedMotion, s, say } from "../base/dom.js";
+import { keepingFocus, pageScale, reducedMotion, s, say, wholePercent } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import {
   bonusDelivered,
@@ -17,10 +17,13 @@ import { layoutTree, stateOf } from "./layout.js";
 import { marker, markerNumber } from "./marker.js";
 
 const PHASE_MS = 250;
-const LEVEL = 76; // the least width of a level
-const NAME_GAP = 44; // what a level needs beside its longest name: a mark and an edge
+const LEVEL = 62; // the least width of a level
+const NAME_GAP = 44; // pixels of a level besides its longest name: a mark and an edge
 const PILL = 24; // and where branches after it may be folded away
-const ROW = 19; // the least height of a row
+const ROW = 15.5; // the least height of a row
+const MOST_ROW = 88; // of a small tree, whose nodes have a second line
+const SMALL = 8; // guesses
+const HEADS = 24; // pixels for the names of the columns
 const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 let family = ""; // of the names' type, which stays
@@ -28,7 +31,7 @@ const measuring = document.createElement("canvas").getContext("2d");
 
 const measure = (text) => measuring.measureText(text).width;
 
-// What is played lands level by level
+// Played trees appear level by level
 const levelOf = ({ column }) => `--level:${column}`;
 
 // The passes of the draft that made more than one level, as [pass, its first level, its last one]
@@ -71,17 +74,20 @@ export class TreeView {
     const height = Math.max(this.host.clientHeight - 4, 160);
     this.setScale(width, height);
     const { scale } = this;
-    const top = (sharedPasses(step).length ? 30 : 6) * scale;
-    const least = ROW * scale;
-    const room = height - top - 20 * scale;
+    const top = (HEADS + (sharedPasses(step).length ? 24 : 0)) * scale;
+    const least = ROW * pageScale();
+    const room = height - top - 6 * scale;
     const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
     const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
-    const row = clamp(least, room / plan.rows, 56 * scale);
+    const isSmall = step.nodes.length - 1 <= SMALL;
+    const row = clamp(least, room / plan.rows, (isSmall ? MOST_ROW : 32) * scale);
     const total = {
       width: Math.max(width, this.starts.at(-1)),
-      height: Math.max(height, top + plan.rows * row + 20 * scale),
+      height: Math.max(height, top + plan.rows * row + 6 * scale),
     };
-    Object.assign(this, { plan, row, top, width: total.width });
+    this.setFont(Math.min(this.font, 0.9 * row));
+    const noted = isSmall && row > 40 * scale;
+    Object.assign(this, { plan, row, top, width: total.width, height: total.height, noted });
     this.labels = this.measureLabels();
     const svg = s(
       "svg",
@@ -94,8 +100,9 @@ export class TreeView {
         "data-step": index,
         "data-nodes": step.nodes.length,
         "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
-        style: `--label:${this.font}px`,
+        style: `--label:${this.font}px;--note:${13 * scale}px`,
       },
+      this.columns(),
       this.columnHeads(),
       this.edges(),
       this.nodes(),
@@ -107,8 +114,9 @@ export class TreeView {
     if (before) this.move(before);
   }
 
-  // Sets how large type and marks are and where levels start, whatever the verdict: as large as all trees of the lane have room, so that
-  // steps look alike, and levels as far apart as names need. Where these do not fit, the step gets smaller, then its longest names are cut.
+  // Computes the size of type and marks and the start of each level, independent of the result: as large as all trees of the
+  // lane allow, so that steps look equal, with levels as wide as their names. If these do not fit, the step gets smaller, then
+  // its longest names are cut.
   setScale(width, height) {
     const { lane } = this.shown;
     const usual = pageScale();
@@ -116,14 +124,15 @@ export class TreeView {
     this.setType(usual);
     const { nodes } = this.step;
     const branches = Map.groupBy(nodes, (node) => node.parent);
-    const folds = !this.shown.showAll && leavesOf(this.step) + 1 > height / usual / ROW;
-    const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
+    const folds = !this.shown.showAll && leavesOf(this.step) + 1 > (height / usual - HEADS) / ROW;
+    const note = this.step.nodes.length - 1 <= SMALL ? 40 : 0;
+    const needed = Array(depthOf(this.step) + 2).fill(note ? 2 * LEVEL : LEVEL);
     nodes.forEach((node, i) => {
       const wide =
         measure(this.nameAt(i)) / usual +
         NAME_GAP +
         6 * lane.proposers.of(node).number.length +
-        (folds && branches.get(i)?.length > 1 ? PILL : 0);
+        (folds && branches.get(i)?.length > 1 ? PILL : note);
       needed[node.depth] = Math.max(needed[node.depth], wide);
     });
     const zoom = clamp(
@@ -131,13 +140,13 @@ export class TreeView {
       Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))),
       1.5,
     );
-    this.setType(usual * clamp(0.85, free / sum(needed), zoom));
+    this.setType(usual * clamp(0.9, free / sum(needed), zoom));
     const room = (free * usual) / this.scale;
     let longest = Math.max(...needed);
     const cutTo = (most) => needed.map((wide) => Math.min(wide, most));
     while (longest > LEVEL && sum(cutTo(longest)) > room) longest -= 2;
     const levels = cutTo(longest);
-    const more = clamp(0, (room - sum(levels)) / levels.length, 60);
+    const more = clamp(0, (room - sum(levels)) / levels.length, 120);
     this.starts = levels.reduce(
       (starts, wide) => [...starts, starts.at(-1) + (wide + more) * this.scale],
       [16 * this.scale],
@@ -146,12 +155,16 @@ export class TreeView {
 
   setType(scale) {
     this.scale = scale;
-    this.font = 16 * scale;
+    this.setFont(16 * scale);
+  }
+
+  setFont(size) {
+    this.font = size;
     family ||= getComputedStyle(this.host).getPropertyValue("--sans");
     measuring.font = `600 ${this.font}px ${family || "sans-serif"}`;
   }
 
-  // Where each node stands, by its id
+  // Places of the nodes, by id
   heights() {
     const found = new Map(
       [...this.plan.places].map(([i, spot]) => [String(i), this.place(spot).y]),
@@ -159,7 +172,7 @@ export class TreeView {
     return this.plan.bonus ? found.set("bonus", this.place(this.plan.bonus).y) : found;
   }
 
-  // From where the nodes stood in another phase to where they stand now; what is new appears
+  // Moves nodes from their places in another phase to the current ones; new nodes appear
   move(before) {
     const now = this.heights();
     const timing = { duration: PHASE_MS, easing: "ease-out" };
@@ -237,9 +250,32 @@ export class TreeView {
     return labels;
   }
 
+  // One faint column per upcoming token
+  columns() {
+    const last = Math.max(depthOf(this.step), this.plan.bonus?.column ?? 0);
+    const group = s("g.columns-behind");
+    for (let column = 1; column <= last; column += 1) {
+      const [x, end] = [column, column + 1].map(
+        (at) => (this.starts[at] ?? this.width) - 15 * this.scale,
+      );
+      const wide = (column === last ? Math.min(end, this.width) : end) - x - 5;
+      const words = say(
+        column > 1 ? "tree_column" : wide > 84 * this.scale ? "tree_next" : "tree_next_short",
+        {
+          n: column,
+        },
+      );
+      group.append(
+        s("rect", { x, y: 0, width: Math.max(0, wide), height: this.height - 2, rx: 8 }),
+        s("text", { x: x + 8 * this.scale, y: 16 * this.scale }, words),
+      );
+    }
+    return group;
+  }
+
   // A bracket over levels that one pass of the draft made, where their guesses are not all folded away
   columnHeads() {
-    const group = s("g", { class: "heads" });
+    const group = s("g.heads");
     const shown = new Set([...this.plan.places.values()].map(({ column }) => column));
     for (const [pass, first, last] of sharedPasses(this.step).filter((one) => shown.has(one[2]))) {
       const x = this.starts[first] - 6;
@@ -247,13 +283,12 @@ export class TreeView {
       const words = pair
         ? say("shared_pass_pair")
         : say("shared_pass", { n: pass, levels: last - first + 1 });
-      const y = 22 * this.scale;
+      const y = (HEADS + 18) * this.scale;
       group.append(
-        s("path", {
-          class: "bracket",
+        s("path.bracket", {
           d: `M${x},${y + 5}v-4H${this.starts[last + 1] - 22 * this.scale}v4`,
         }),
-        s("text", { x, y: y - 5 * this.scale, class: "pass" }, words),
+        s("text.pass", { x, y: y - 5 * this.scale }, words),
       );
     }
     return group;
@@ -269,7 +304,7 @@ export class TreeView {
   }
 
   edges() {
-    const group = s("g", { class: "edges" });
+    const group = s("g.edges");
     const order = { not_reached: 0, refused: 1, cut: 1, accepted: 2 };
     const drawn = [];
     for (const [i, spot] of this.plan.places) {
@@ -292,12 +327,11 @@ export class TreeView {
         drawn.push([
           1,
           this.shown.phase === 2
-            ? s("path", {
-                class: "edge cross",
+            ? s("path.edge.cross", {
                 style: levelOf(spot),
                 d: `M${x - half - 1},${to.y - half}l${2 * half},${2 * half}m0,${-2 * half}l${-2 * half},${2 * half}`,
               })
-            : s("path", { class: "edge crossbar", d: `M${x},${to.y - half}V${to.y + half}` }),
+            : s("path.edge.crossbar", { d: `M${x},${to.y - half}V${to.y + half}` }),
         ]);
       }
     }
@@ -335,14 +369,20 @@ export class TreeView {
         onpointerleave: () => this.card.leave(),
         onclick: () => this.card.pin(id, group),
       },
-      s("rect", {
-        class: "reach",
+      s("rect.reach", {
         x: x - reach,
         y: y - Math.max(this.row / 2, 8),
         height: Math.max(this.row, 16),
         width: Math.max(24, text.end - x + reach),
       }),
       s("text", { x: text.start, y: y + this.font * 0.35 }, text.text),
+      this.noted &&
+        id !== 0 &&
+        s(
+          "text.note",
+          { x: text.start, y: y + this.font * 0.35 + 17 * this.scale },
+          this.noteOf(id),
+        ),
       s(
         "g",
         { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` },
@@ -353,8 +393,24 @@ export class TreeView {
     return group;
   }
 
+  // The second line of a node in a small tree
+  noteOf(id) {
+    if (id === "bonus") return say("note_bonus");
+    const node = this.step.nodes[id];
+    if (this.shown.phase === 1)
+      return node.draft_prob === null
+        ? ""
+        : say("note_sure", { percent: wholePercent(node.draft_prob) });
+    const state = stateOf(this.step, id);
+    if (state !== "refused") return say(`note_${state}`);
+    const { target_choice: token, target_choice_piece: piece } = this.step.nodes[node.parent];
+    return say("note_refused", {
+      choice: this.named(nameOf(this.shown.lane, token, piece)).trim(),
+    });
+  }
+
   nodes() {
-    const group = s("g", { class: "nodes" });
+    const group = s("g.nodes");
     for (const [i, spot] of this.plan.places) {
       const text = this.labels.get(i);
       group.append(this.node(i, spot, this.size(i), text));
@@ -388,9 +444,8 @@ export class TreeView {
       this.draw(this.shown);
     };
     return s(
-      "g",
+      "g.pill",
       {
-        class: "pill",
         role: "button",
         tabindex: 0,
         "data-step": this.shown.index,
@@ -399,7 +454,7 @@ export class TreeView {
         onclick: open,
         onkeydown: open,
       },
-      s("title", null, say("folded", { n: size, tokens })),
+      s("title", say("folded", { n: size, tokens })),
       s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
       s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`),
     );
@@ -407,7 +462,7 @@ export class TreeView {
 
   // Where the target's choice along the accepted path is no candidate, a ghost label names it
   choices() {
-    const group = s("g", { class: "ghosts" });
+    const group = s("g.ghosts");
     const bonusShown = this.plan.bonus ? this.plan.end : null;
     for (const [i, spot] of this.plan.places) {
       if ((i && !this.step.accepted_path.includes(i)) || i === bonusShown) continue;
@@ -416,6 +471,7 @@ export class TreeView {
         (c) => this.step.nodes[c].token_id === node.target_choice,
       );
       const { y } = this.place(spot);
+      if (child === undefined && this.noted && this.plan.children[i].length) continue;
       if (child === undefined) {
         const first = this.plan.children[i].find((c) => this.plan.places.has(c));
         const name = `→${this.named(nameOf(this.shown.lane, node.target_choice, node.target_choice_piece))}`;
@@ -435,8 +491,7 @@ export class TreeView {
         const to = this.place(this.plan.places.get(child));
         const x = to.x - 12 * this.scale - this.size(child) / 2;
         group.append(
-          s("path", {
-            class: "tick",
+          s("path.tick", {
             style: levelOf(this.plan.places.get(child)),
             d: `M${x - 2},${to.y - 5}l3,3l5,-7`,
           }),
@@ -448,18 +503,17 @@ export class TreeView {
 
   // Where the answer ended inside the accepted path
   answerEnd(height) {
-    const group = s("g", { class: "verdict" });
+    const group = s("g.verdict");
     const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
     const x = end.x - 20 * this.scale;
     const fits = x + measure(say("cut_here")) < this.width;
     group.append(
-      s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
+      s("path.border", { d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
       s(
-        "text",
+        "text.border-words",
         {
           x: x + (fits ? 4 : -4),
           y: height - 4 * this.scale,
-          class: "border-words",
           "text-anchor": fits ? "start" : "end",
         },
         say("cut_here"),
@@ -488,7 +542,7 @@ export class TreeView {
       .forEach((node) => node.classList.toggle("lit", members.includes(Number(node.dataset.node))));
   }
 
-  // Where the arrow keys stand
+  // Node of the arrow keys
   focus(id) {
     this.host
       .querySelectorAll(".node")

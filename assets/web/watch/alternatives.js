@@ -1,4 +1,4 @@
-// The card of a word: what else the model could have written there, and how an answer goes on from one of these.
+// The card of a word: the model's alternatives, and a button for each that continues the answer from it.
 
 import { filledBar, h, percent, say } from "../base/dom.js";
 import { placeCard } from "../base/frame.js";
@@ -6,7 +6,7 @@ import { goOnFrom } from "../chat/asking.js";
 import { screen } from "../page/machine.js";
 import { nameOf } from "../data/history.js";
 
-// Why the token that came did, in a sentence or two
+// The reason for the chosen token, in a sentence or two
 function whyItCame(lane, index, rank) {
   const { temperature, seed } = lane.header.sampling;
   const place = say(rank === 1 ? "alternatives_rank_1" : "alternatives_rank", { rank });
@@ -19,8 +19,7 @@ export class Alternatives {
   // `wordAt(index)` is a word's element
   constructor(host, wordAt) {
     this.wordAt = wordAt;
-    this.box = h("div", {
-      class: "alternatives",
+    this.box = h("div.alternatives", {
       popover: "auto",
       role: "dialog",
       "aria-label": say("alternatives"),
@@ -44,7 +43,7 @@ export class Alternatives {
     const word = this.wordAt(index);
     if (word) {
       placeCard(this.box, word.getBoundingClientRect());
-      // A narrow screen has it at its lower edge, where it may lie over the word
+      // On a narrow screen the card is at the lower edge, where it may cover the word
       const [{ top, bottom }, card] = [word, this.box].map((one) => one.getBoundingClientRect());
       if (bottom > card.top && top < card.bottom) word.scrollIntoView({ block: "start" });
     }
@@ -58,20 +57,15 @@ export class Alternatives {
     const found = run.alternativesAt(index);
     const own = lane.tokens[index];
     const close = h(
-      "button",
+      "button.card-close.icon-button",
       {
-        class: "card-close icon-button",
         "aria-label": say("close"),
         onclick: () => this.box.hidePopover(),
       },
       "×",
     );
-    const head = h(
-      "div",
-      { class: "card-head" },
-      h("bdi", { class: "mono" }, nameOf(lane, own.id, own.piece)),
-    );
-    if (!found) return [head, h("p", null, say("alternatives_none")), close];
+    const head = h("div.card-head", h("bdi.mono", nameOf(lane, own.id, own.piece)));
+    if (!found) return [head, h("p", say("alternatives_none")), close];
     const [came, ...likeliest] = found.tokens;
     const all = likeliest.some(([id]) => id === came[0]) ? likeliest : [...likeliest, came];
     const listed = all.findIndex(([id]) => id === own.id);
@@ -80,19 +74,17 @@ export class Alternatives {
     const { temperature } = lane.header.sampling;
     return [
       head,
-      h("p", null, whyItCame(lane, index, rank)),
-      live ? h("div", { class: "card-note" }, say("go_on_here")) : null,
+      h("p", whyItCame(lane, index, rank)),
+      live ? h("div.card-note", say("go_on_here")) : null,
       h(
-        "div",
-        { class: "alternative-list" },
+        "div.alternative-list",
         all.map((one) => this.line(lane, one, one[0] === own.id, live)),
       ),
       h(
-        "div",
-        { class: "card-note" },
+        "div.card-note",
         say(temperature ? "alternatives_about" : "alternatives_greedy", { temperature }),
       ),
-      live ? null : h("div", { class: "card-note" }, say("alternatives_recorded")),
+      live ? null : h("div.card-note", say("alternatives_recorded")),
       close,
     ].filter(Boolean);
   }
@@ -101,20 +93,19 @@ export class Alternatives {
     const token = nameOf(lane, id, piece);
     const chance = logprob === null ? 0 : Math.exp(logprob);
     const parts = [
-      h("bdi", { class: "mono" }, token),
+      h("bdi.mono", token),
       filledBar(came ? "fill-ink" : "fill-rest", Math.max(0.005, chance)),
-      h("span", { class: "bar-value" }, percent(chance)),
-      h("span", { class: "came" }, came ? `✓ ${say("alternatives_came")}` : ""),
+      h("span.bar-value", percent(chance)),
+      h("span.came", came ? `✓ ${say("alternatives_came")}` : ""),
     ];
-    if (!live) return h("div", { class: "alternative" }, parts);
+    if (!live) return h("div.alternative", parts);
     const go = () => {
       this.box.hidePopover();
       goOnFrom(this.run, this.index, id);
     };
     return h(
-      "button",
+      "button.alternative",
       {
-        class: "alternative",
         "data-id": id,
         disabled: Boolean(lane.header.special_tokens[String(id)]),
         onclick: go,
@@ -130,7 +121,7 @@ export class Alternatives {
     word?.classList.add("asked-about");
   }
 
-  // ← → go to the words beside, ↑ ↓ through the alternatives
+  // ← → open the previous and the next word, ↑ ↓ move through the alternatives
   onKey(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const move = { ArrowUp: -1, ArrowDown: 1 }[event.key];

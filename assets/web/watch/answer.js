@@ -1,5 +1,5 @@
-// The answer as tokens: every character once, underlined by who proposed it and tinted where it is of the step on screen;
-// the model's own tokens have no mark. A character that is spread over several tokens has as many segments of underline.
+// The answer as tokens: every character once, underlined by proposer and tinted in the step on screen; the model's own tokens
+// have no mark. A character of several tokens has as many segments of underline.
 
 import { copied, h, say, setText, wholePercent } from "../base/dom.js";
 import { spacedHex, unitsOf } from "../base/pieces.js";
@@ -8,10 +8,12 @@ import { metrics } from "../data/metrics.js";
 import { markerSample } from "../tree/marker.js";
 import { BlockWriter, blocksOf, repeatsItself } from "./formatted.js";
 
+const THOUGHTS = /^\s*<think>[^]*?(<\/think>|$)/; // which a reasoning model writes before its answer
+
 const STACKED = /\p{M}{4}/u; // marks on marks, which would reach over the lines around them
 
-// Up to which of the first `count` tokens units stay whatever follows. Between two ASCII characters, other than a line
-// feed after a carriage return, there is always a border of characters.
+// Index up to which units of the first `count` tokens no longer change. Between two ASCII characters, except a line feed after a
+// carriage return, there is always a border of characters.
 function settledBefore(tokens, count) {
   for (let i = count - 1; i > 0; i -= 1) {
     const [before, after] = [tokens[i - 1], tokens[i]];
@@ -25,22 +27,24 @@ const isSame = (before, block) =>
   before.base === block?.base && JSON.stringify(before.node) === JSON.stringify(block.node);
 
 export class AnswerView {
-  // `onToken` is told the place of a token that somebody presses
+  // `onToken` is called with the index of a pressed token
   constructor(host, onToken) {
-    this.text = h("div", { class: "answer-text", role: "log", "aria-live": "off" });
-    this.tail = h("div", { class: "answer-end muted" });
+    this.text = h("div.answer-text", { role: "log", "aria-live": "off" });
+    this.tail = h("div.answer-end.muted");
     host.append(this.text, this.tail);
-    this.text.addEventListener("click", ({ target }) => {
-      const token = target.closest?.("[data-token]");
-      if (token && this.lane) onToken?.(Number(token.dataset.token));
+    this.text.addEventListener("click", (event) => {
+      const token = event.target.closest?.("[data-token]");
+      if (token && this.lane) onToken?.(Number(token.dataset.token), event);
     });
   }
 
-  // Shows the first `count` tokens of a lane; `live` means more may come; `selected` is the step shown elsewhere
-  draw(lane, count, { live, selected = -1, tail, formatted }) {
+  // Shows the first `count` tokens of a lane; `live` means more may come; `selected` is the step shown elsewhere;
+  // tokens from `reached` on are grey
+  draw(lane, count, { live, selected = -1, tail, formatted, reached = count }) {
     if (this.lane !== lane || this.formatted !== formatted) {
       this.text.replaceChildren();
       Object.assign(this, {
+        thoughts: null,
         lane,
         formatted,
         count: 0,
@@ -57,7 +61,9 @@ export class AnswerView {
       withSpecials(unitsOf(tokens), tokens).map((unit) => this.describe(unit, tokens, from, live)),
       from,
     );
+    this.foldThoughts(live);
     this.select(selected);
+    this.grey(reached);
     setText(
       this.tail,
       [tail, tail !== undefined && repeatsItself(this.source) && say("repeats_itself")]
@@ -82,8 +88,8 @@ export class AnswerView {
     };
   }
 
-  // Units of tokens before `from` stay; the others become `wanted`. Blocks of text that end before what has changed stay too,
-  // but for the last one of these, which what follows may still join
+  // Units of tokens before `from` stay; the others become `wanted`. Blocks of text that end before the change stay too, except
+  // the last of these, which the following text may extend
   patch(wanted, from) {
     const { units, blocks } = this;
     let same = units.length;
@@ -105,7 +111,11 @@ export class AnswerView {
     const stay = Math.max(0, (whole < 0 ? blocks.length : whole) - (this.formatted ? 1 : 0));
     const gone = blocks.splice(stay);
     const start = blocks.at(-1)?.end ?? 0;
-    const parsed = blocksOf(this.source.slice(start), start, this.formatted);
+    const thinking = this.formatted ? (THOUGHTS.exec(this.source)?.[0].length ?? 0) : 0;
+    const parse = (from, to) => blocksOf(this.source.slice(from, to), from, this.formatted);
+    const thoughts = start < thinking ? parse(start, thinking) : [];
+    thoughts.forEach((block) => (block.isThought = true));
+    const parsed = [...thoughts, ...parse(Math.max(start, thinking), this.source.length)];
     // That last one mostly is as it was
     if (gone[0]?.end < changed && isSame(gone[0], parsed[0])) {
       blocks.push(gone.shift());
@@ -137,11 +147,36 @@ export class AnswerView {
     for (const block of parsed) {
       block.element = writer.block(block);
       last = writer.last;
-      text.append(block.element);
+      (block.isThought ? this.thoughtBox() : text).append(block.element);
       this.blocks.push(block);
     }
-    write(last, Infinity, false); // what has no characters stands behind the last one
-    this.selected = null;
+    write(last, Infinity, false); // tokens without characters are placed after the last one
+    this.selected = this.reached = null;
+  }
+
+  // The model's thoughts are open while they are written, and folded before the answer
+  thoughtBox() {
+    if (!this.thoughts?.isConnected) {
+      const words = say("thoughts");
+      const summary = h("summary", { "aria-label": words, "data-words": words });
+      this.thoughts = h("details.thoughts", summary);
+      this.text.prepend(this.thoughts);
+    }
+    return this.thoughts;
+  }
+
+  foldThoughts(live) {
+    const ended = this.thoughts && (!live || /<\/think>/.test(this.source));
+    if (!this.thoughts || this.thoughts.dataset.ended === String(ended)) return;
+    this.thoughts.dataset.ended = String(ended);
+    this.thoughts.open = !ended;
+  }
+
+  grey(reached) {
+    if (this.reached === reached) return;
+    this.reached = reached;
+    for (const token of this.text.querySelectorAll("[data-token]"))
+      token.classList.toggle("later", Number(token.dataset.token) >= reached);
   }
 
   select(step) {
@@ -191,7 +226,7 @@ export class AnswerView {
   }
 }
 
-// Special tokens have no characters; they stand as pills where they came
+// Special tokens have no characters; they are shown as pills
 function withSpecials(pieces, tokens) {
   const found = pieces.map((unit) => ({ ...unit, order: unit.first }));
   tokens.forEach(
@@ -224,15 +259,15 @@ function token(unit, text) {
 
 // Words are underlined, and the space before one is not: where a line ends it would hang behind the text
 function addText(element, text) {
-  const marked = (part) => (part === " " && text.trim() ? part : h("u", null, part));
+  const isIndentation = /^\s{2,}$/.test(text);
+  const marked = (part) => (part === " " && (text.trim() || isIndentation) ? part : h("u", part));
   text.split("\n").forEach((line, i) => {
-    if (i) element.append(h("span", { class: "newline" }, "\n"));
+    if (i) element.append(h("span.newline", "\n"));
     line
       .split(/( )/)
       .forEach(
         (part) =>
-          part &&
-          element.append(part === " " ? h("span", { class: "space" }, marked(part)) : marked(part)),
+          part && element.append(part === " " ? h("span.space", marked(part)) : marked(part)),
       );
   });
 }
@@ -255,7 +290,7 @@ export class Legend {
     this.host = host;
   }
 
-  // The lane's proposers with what they brought in these steps; without a lane those of the usual method
+  // The lane's proposers with their shares in these steps; without a lane, the proposers of the default method
   draw(lane, steps) {
     const proposers = (lane ? lane.proposers : usualProposers).all;
     const counts = metrics.acceptedByProposer(steps);
@@ -269,8 +304,9 @@ export class Legend {
         this.entry(proposer, all ? wholePercent(kept[i] / all) : ""),
       ),
       h(
-        "span",
-        { class: "legend-entry", "data-place": TARGET.place, title: TARGET.sentence },
+        "span.legend-entry",
+        { "data-place": TARGET.place, title: TARGET.sentence },
+        markerSample(TARGET),
         say("unmarked"),
       ),
     );
@@ -279,11 +315,15 @@ export class Legend {
   entry(proposer, share) {
     const { id, place, label, sentence, classes } = proposer;
     return h(
-      "span",
-      { class: "legend-entry", "data-place": place, "data-proposer": id, title: sentence },
+      "span.legend-entry",
+      {
+        "data-place": place,
+        "data-proposer": id,
+        title: sentence,
+      },
       markerSample(proposer),
-      h("span", { class: `token ${classes}` }, h("u", null, label)),
-      h("b", null, share),
+      h("span", { class: `token ${classes}` }, h("u", label)),
+      h("b", share),
     );
   }
 }

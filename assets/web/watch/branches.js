@@ -1,23 +1,19 @@
-// The branches of a turn, ‹ 2 of 3 ›: answers to one question that part at a word which somebody chose.
+// The siblings of a turn, ‹ 2 of 3 ›: other answers, other wordings, and answers that continue from a chosen word.
 
 import { h, linkButton, say } from "../base/dom.js";
-import { showBranch, state } from "../page/machine.js";
+import { showBranch } from "../page/machine.js";
 
 export class BranchBar {
   constructor() {
     const button = (key, sign, move) =>
-      h(
-        "button",
-        { class: "plain-button", "data-action": key, "aria-label": say(key), onclick: move },
-        sign,
-      );
-    this.words = h("span", { class: "tabular" });
+      h("button.plain-button", { "data-action": key, "aria-label": say(key), onclick: move }, sign);
+    this.words = h("span.tabular");
     this.before = button("branch_before", "‹", () => this.go(-1));
     this.next = button("branch_next", "›", () => this.go(1));
     this.undo = linkButton("branch_undo", () => this.go(-1, true));
     this.element = h(
-      "div",
-      { class: "branches", role: "group", hidden: true },
+      "div.branches",
+      { role: "group", hidden: true },
       this.before,
       this.words,
       this.next,
@@ -26,6 +22,7 @@ export class BranchBar {
   }
 
   draw(run) {
+    this.run = run;
     this.element.hidden = !run || run.branches.length < 2;
     if (this.element.hidden) return;
     const { branches } = run;
@@ -37,7 +34,7 @@ export class BranchBar {
   }
 
   go(by, undo) {
-    const { run } = state;
+    const { run } = this;
     showBranch(run, run.branches[run.branches.indexOf(run) + by], undo);
   }
 }

@@ -5,6 +5,8 @@ import { metrics } from "../data/metrics.js";
 import { moves } from "../page/machine.js";
 
 const NEAR_TIE = 0.5;
+const FEW_TOKENS = 1.25; // per step: the draft is hardly ever right
+const FEWEST_STEPS = 8;
 
 // Whether the text is plain decoding's: {value, note, state: "same", "different" or "none", tokens, behind: it has written fewer, step}
 function sameText(run, steps) {
@@ -42,7 +44,7 @@ export const speedupWords = (value) => (value === null ? null : `${number(value,
 
 const waiting = (run) => say(run.finished ? "not_measured" : "measuring");
 
-// Against the plain lane beside it
+// Speedup over the plain lane
 const speedupOf = (run, steps) =>
   run.plain
     ? {
@@ -51,7 +53,7 @@ const speedupOf = (run, steps) =>
       }
     : { value: say("not_measured"), note: say("same_alone") };
 
-// What τ counts; where the answer's end cut something off, also what it was before
+// τ; if the answer's end cut accepted tokens off, the note has the value without the cut
 function tauOf(steps) {
   const [delivered, drafted] = [metrics.tau(steps), metrics.tauDrafted(steps)];
   return {
@@ -92,7 +94,7 @@ function allOf(run, steps) {
   };
 }
 
-// The sentence above the answer; each part says on hover, focus and tap what it is
+// The facts below the answer; each part has a definition on hover, focus and tap
 export class Headline {
   constructor(host) {
     this.host = host;
@@ -102,26 +104,28 @@ export class Headline {
         {
           value: h("b"),
           rest: document.createTextNode(""),
-          note: h("span", { role: "tooltip", class: "fact-note" }),
+          note: h("span.fact-note", { role: "tooltip" }),
         },
       ]),
     );
+    this.hint = h("p.fact-hint.muted", { hidden: true }, say("hint_language"));
     this.show = h(
-      "button",
-      { class: "link-button", hidden: true, onclick: () => moves.seek(this.partsAt) },
+      "button.link-button",
+      { hidden: true, onclick: () => moves.seek(this.partsAt) },
       say("show"),
     );
     host.append(
       ...Object.entries(this.facts).map(
         ([name, fact]) =>
           (fact.element = h(
-            "button",
-            { class: "fact", "data-fact": name },
-            h("span", null, fact.value, fact.rest),
+            "button.fact",
+            { "data-fact": name },
+            h("span", fact.value, fact.rest),
             fact.note,
           )),
       ),
       this.show,
+      this.hint,
     );
   }
 
@@ -155,6 +159,13 @@ export class Headline {
       fact.element.hidden = !words[name];
     }
     this.facts.same.element.dataset.state = same.state;
+    const { main } = run;
+    this.hint.hidden = !(
+      run.finished &&
+      main.header.drafter &&
+      main.steps.length >= FEWEST_STEPS &&
+      metrics.tau(main.steps) < FEW_TOKENS
+    );
     this.show.hidden = same.state !== "different";
     this.partsAt = same.step;
   }
@@ -163,9 +174,9 @@ export class Headline {
 // With their names and definitions
 export function drawNumbers(host, run, steps) {
   const rows = Object.entries(run?.main ? allOf(run, steps) : {}).map(([key, { value, note }]) => [
-    h("dt", null, say(`metric_${key}`)),
-    h("dd", { class: "tabular", "data-metric": key }, value),
-    h("dd", { class: "muted" }, note),
+    h("dt", say(`metric_${key}`)),
+    h("dd.tabular", { "data-metric": key }, value),
+    h("dd.muted", note),
   ]);
-  host.replaceChildren(h("dl", { class: "numbers" }, rows));
+  host.replaceChildren(h("dl.numbers", rows));
 }

@@ -1,13 +1,15 @@
 // Kept words fly from the tree into the answer.
 
 import { h, reducedMotion } from "../base/dom.js";
+import { tempo } from "../page/machine.js";
 
-const FLIGHT_MS = 550;
-const APART_MS = 60;
+const FLIGHT_SHARE = 0.55; // of the phase's time
+const APART_SHARE = 0.06;
 
 // From each kept node of a step to its token in the answer; `root` holds both
 export function fly({ root, answerText, treeHost, ladderHost }, { main, index, step }) {
   if (reducedMotion()) return;
+  const phase = tempo()[2];
   const frame = root.getBoundingClientRect();
   const box = answerText.closest(".answer-scroll").getBoundingClientRect();
   answerText
@@ -23,15 +25,15 @@ export function fly({ root, answerText, treeHost, ladderHost }, { main, index, s
         return;
       const start = from.getBoundingClientRect();
       const word = h(
-        "span",
-        { class: "flying", style: `left:${to.left - frame.left}px;top:${to.top - frame.top}px` },
+        "span.flying",
+        { style: `left:${to.left - frame.left}px;top:${to.top - frame.top}px` },
         token.textContent,
       );
       word.lands = token;
       root.append(word);
       const timing = {
-        duration: FLIGHT_MS,
-        delay: i * APART_MS,
+        duration: FLIGHT_SHARE * phase,
+        delay: i * APART_SHARE * phase,
         easing: "ease-in-out",
         fill: "backwards",
       };
@@ -51,6 +53,6 @@ export function fly({ root, answerText, treeHost, ladderHost }, { main, index, s
     });
 }
 
-// A word whose place in the answer was written anew stands there already
+// Removes words whose token was redrawn meanwhile
 export const land = ({ root }) =>
   root.querySelectorAll(".flying").forEach((word) => word.lands.isConnected || word.remove());

@@ -1,7 +1,8 @@
-// An answer's text as its Markdown says, with every character kept: what stands for a format (stars, fences, pipes) is there
-// and hidden. Links stay text, html stays text, and the names of characters stay as they were written.
+// An answer's text formatted as Markdown, with every character kept: signs of a format (stars, fences, pipes) are present and
+// hidden. Links stay text, html stays text, and character references are not decoded.
 
 import { h, say } from "../base/dom.js";
+import { getLanguage, highlight } from "../vendor/highlight.js";
 import { fromMarkdown, gfmTable, gfmTableFromMarkdown } from "../vendor/markdown.js";
 
 const OFF = [
@@ -27,6 +28,21 @@ const TAGS = {
 };
 const DEEPEST = 20; // deeper ones are shown as they were written
 const LONGEST_LANGUAGE = 20;
+const LONGEST_COLOURED = 8000; // characters of code; it is highlighted again with each token
+
+// Code as [[kind, text], …], where kind is a class of highlight.js without its prefix, or null
+function coloured(code, language) {
+  if (!getLanguage(language ?? "") || code.length > LONGEST_COLOURED) return [[null, code]];
+  const { value } = highlight(code, { language, ignoreIllegals: true });
+  const { body } = new DOMParser().parseFromString(`<body><pre>\n${value}`, "text/html");
+  const found = [];
+  const walk = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const { parentElement, data } = walk.currentNode;
+    found.push([/hljs-(\w+)/.exec(parentElement.className)?.[1] ?? null, data]);
+  }
+  return found;
+}
 
 // The blocks of a text as [{node, start, end}], offsets from `from` on; a block without a node is shown as it was written
 export function blocksOf(text, from, formatted) {
@@ -54,7 +70,7 @@ export class BlockWriter {
     Object.assign(this, { source, write, onCopy });
   }
 
-  // The block's element; what follows it is written into `last`
+  // The block's element; the following text is written into `last`
   block({ node, base, end }) {
     this.base = base;
     const element = node ? this.element(node, 0) : h("span");
@@ -71,7 +87,7 @@ export class BlockWriter {
     if (node.type === "code") return this.code(node, start, end);
     if (node.type === "inlineCode") return this.value(h("code"), node, start, end);
     if (node.type === "thematicBreak")
-      return this.hidden(h("div", { class: "rule", role: "separator" }), end);
+      return this.hidden(h("div.rule", { role: "separator" }), end);
     const element =
       node.type === "heading"
         ? h(`h${Math.min(6, node.depth + 2)}`, { dir: "auto" })
@@ -110,9 +126,15 @@ export class BlockWriter {
     return (this.last = element);
   }
 
-  // A node's value, whose characters stand in its source in the same order, with signs between them
+  // A node's value; its characters are in the source in the same order, with signs between them
   value(element, { value }, start, end) {
     this.write(element, start, true);
+    this.copy(element, value, start, end);
+    return (this.last = element);
+  }
+
+  // Returns the offset up to which characters are written
+  copy(element, value, start, end) {
     let at = start;
     for (let i = 0; i < value.length && at < end; i += 1) {
       const found = this.source.indexOf(value[i], at);
@@ -123,19 +145,25 @@ export class BlockWriter {
         [i, at] = [i + 1, at + 1];
       this.write(element, at, false);
     }
-    return (this.last = element);
+    return at;
   }
 
   code(node, start, end) {
     const code = h("code");
     const fenced = /^[`~]{3}/.test(this.source.slice(start, start + 3));
     const opened = fenced ? this.source.indexOf("\n", start) + 1 || end : start;
-    this.value(code, node, Math.min(opened, end), end);
+    let at = Math.min(opened, end);
+    this.write(code, at, true);
+    for (const [kind, text] of coloured(node.value, node.lang)) {
+      const part = kind ? h("span", { class: `syntax-${kind}` }) : code;
+      if (kind) code.append(part);
+      at = this.copy(part, text, at, end);
+    }
+    this.last = code;
     return h(
-      "div",
-      { class: "code-box", "data-language": (node.lang || "").slice(0, LONGEST_LANGUAGE) },
-      h("button", {
-        class: "plain-button copy-code",
+      "div.code-box",
+      { "data-language": (node.lang || "").slice(0, LONGEST_LANGUAGE) },
+      h("button.plain-button.copy-code", {
         "aria-label": say("copy_code"),
         onclick: () => this.onCopy(node.value),
       }),

@@ -1,22 +1,22 @@
-// Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
+// Three panels for the step on screen: the attention mask, the router's weights, and the choice of the tree's size.
 
 import { counted, h, milliseconds, number, percent, rate, say } from "../base/dom.js";
 import { nameIn } from "../data/history.js";
 import { isFromPair, weightBar, weightsOf } from "../tree/evidence.js";
 import { maskCell, maskTable, seenBy } from "../tree/mask.js";
 
-// For each candidate what it may look at: the text so far and its own ancestors
+// The attention of each candidate: the text so far and its own ancestors
 export function drawMask(host, lane, index) {
   const { nodes } = lane.steps[index];
   const names = nodes.map((_, i) => nameIn(lane, index, i));
   const seen = nodes.map((_, i) => seenBy(nodes, i));
   host.replaceChildren(
-    h("p", { class: "muted" }, say("mask_hint")),
+    h("p.muted", say("mask_hint")),
     maskTable(names, (i, j) => maskCell(seen[i].has(j), i === j)),
   );
 }
 
-// The router's weights at the first candidate of each level: what the draft's favourite path saw
+// The router's weights at the best candidate of each level: the draft's best path
 export function drawRouter(host, lane, index) {
   const { nodes } = lane.steps[index];
   const levels = [];
@@ -31,17 +31,13 @@ export function drawRouter(host, lane, index) {
     : say("router_hint");
   const rows = shown.map((node) =>
     h(
-      "div",
-      { class: "router-row" },
-      h("span", { class: "muted" }, say("router_level", { level: node.depth })),
+      "div.router-row",
+      h("span.muted", say("router_level", { level: node.depth })),
       weightBar(lane, node),
-      h("span", { class: "tabular" }, weightsOf(node).map(percent).join(" · ")),
+      h("span.tabular", weightsOf(node).map(percent).join(" · ")),
     ),
   );
-  host.replaceChildren(
-    ...(rows.length ? rows : [h("p", null, say("router_none"))]),
-    h("p", { class: "muted" }, hint),
-  );
+  host.replaceChildren(...(rows.length ? rows : [h("p", say("router_none"))]), h("p.muted", hint));
 }
 
 export function drawBudget(host, lane, index) {
@@ -69,8 +65,8 @@ export function drawBudget(host, lane, index) {
     say("budget_size", { candidates: counted("candidate", nodes - 1), speed: rate(speed) }),
   );
   host.replaceChildren(
-    h("p", null, sentence),
-    h("p", null, sizes.length > 1 ? say("budget_sizes", { sizes: sizes.join(", ") }) : ""),
-    h("p", { class: "muted tabular" }, say("time_split", times)),
+    h("p", sentence),
+    h("p", sizes.length > 1 ? say("budget_sizes", { sizes: sizes.join(", ") }) : ""),
+    h("p.muted.tabular", say("time_split", times)),
   );
 }

@@ -1,6 +1,6 @@
 // Tokens over own seconds as stair lines, all lanes on one axis; or the smoothed speed.
 
-import { rate, say } from "../base/dom.js";
+import { apart, clockOf, number, pageScale, say } from "../base/dom.js";
 import { metrics } from "../data/metrics.js";
 import { moves, redrawNow } from "../page/machine.js";
 import { fileName } from "../page/save.js";
@@ -8,10 +8,15 @@ import { Figure } from "../plots/figure.js";
 import { plotStyle } from "../plots/template.js";
 
 const MOST_POINTS = 500;
-const GROWING_POINTS = 150; // while the answer is written, beside the model
+const GROWING_POINTS = 150; // while the answer is written, because the model may compute on the same cores
 const ROOM = 2; // times as long an axis becomes
-const FIRST_SECONDS = 0.25; // before that a speed says little
-const WIDE = 500; // pixels from which the legend has room for speeds
+const FIRST_SECONDS = 0.25; // earlier speeds have little meaning
+const NARROW = 430; // pixels
+const MARGIN = { left: 40, right: 18, top: 30, bottom: 26 };
+const NAME_SIZE = 13.5;
+const FACTOR_SIZE = 34;
+// Places along a line where its name is tried, best first
+const PLACES = [0.72, 0.6, 0.82, 0.5, 0.4, 0.9, 0.3, 0.2, 0.14];
 const MODES = { tokens: "plot_y", speed: "plot_rate" };
 
 // Points of a lane's first steps; of many steps only every n-th
@@ -32,21 +37,57 @@ function points(lane, steps, { mode, growing }) {
   };
 }
 
-// Where an axis ends. While lines grow it leaves room for what comes, so that it seldom changes
+// End of an axis. While lines grow it has spare space, so that it seldom changes
 const axisTo = (least, highest, { growing }) =>
   Math.max(
     least,
     growing ? least * ROOM ** Math.ceil(Math.log(highest / least) / Math.log(ROOM)) : highest,
   );
 
-// The highest value of the y axis: it leaves room for all tokens of an answer, of which a playing time shows the first
+// The maximum of the y axis: all tokens of an answer, also if a playing time shows only the first ones
 function topOf(lines, shown) {
   const highest = ({ lane, found }) =>
     shown.mode === "tokens" ? lane.tokens.length : Math.max(0, ...found.y);
   return axisTo(8.8, 1.1 * Math.max(...lines.map(highest)), shown);
 }
 
+const note = (text, { bold, ...look }) => ({
+  text: bold ? `<b>${plotStyle.plotText(text)}</b>` : plotStyle.plotText(text),
+  showarrow: false,
+  borderpad: 0,
+  ...look,
+});
+
 const heads = () => [say("table_lane"), say("plot_x"), say("plot_y"), say("plot_rate")];
+
+const measuring = document.createElement("canvas").getContext("2d");
+
+// The area between two lines, up to the end of the longer one
+function between({ x, y }, other) {
+  const end = Math.max(x.at(-1), other.x.at(-1));
+  const stairs = x.flatMap((value, i) =>
+    i
+      ? [
+          [value, y[i - 1]],
+          [value, y[i]],
+        ]
+      : [[value, y[i]]],
+  );
+  const back = other.x.map((value, i) => [value, other.y[i]]).reverse();
+  return [...stairs, [end, y.at(-1)], [end, other.y.at(-1)], ...back];
+}
+
+const overlap = (a, b) =>
+  a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
+
+const rowsOf = (lines) => [
+  heads(),
+  ...lines.flatMap(({ lane, steps }) =>
+    lane.seconds
+      .slice(0, steps)
+      .map((seconds, i) => [lane.title, seconds, lane.counts[i], metrics.smoothSpeed(lane, i)]),
+  ),
+];
 
 export class Plot {
   constructor(host) {
@@ -59,10 +100,11 @@ export class Plot {
     }).observe(host);
   }
 
-  // `shown`: {time: what was there at this own-clock time, null for all; playhead: seconds or null; mode; growing: more comes soon}
+  // `shown`: {time: seconds of each lane's own clock up to which lines are drawn, null for all; playhead: seconds or null; mode;
+  // growing: whether it is redrawn soon; race: the seconds saved instead of the factor}
   draw(run, shown) {
-    const { mode, growing, playhead } = shown;
-    // What the tree shows is drawn last, over the others
+    const { mode, growing } = shown;
+    // The lane of the tree is drawn last, over the others
     const lanes = run
       ? [...run.ordered.filter((lane) => lane !== run.main), run.main].filter(Boolean)
       : [];
@@ -70,8 +112,10 @@ export class Plot {
       const steps = shown.time === null ? lane.steps.length : lane.stepsAt(shown.time);
       return { lane, role: run.roleOf(lane), steps, found: points(lane, steps, shown) };
     });
-    const withSpeed = lines.length < 3 && !growing && this.figure.host.clientWidth >= WIDE;
-    this.figure.draw({
+    const [main, plain] = ["main", "plain"].map((role) => lines.find((line) => line.role === role));
+    const pair = main && plain && main !== plain && mode === "tokens";
+    const speedup = pair ? metrics.speedup(run.main, run.plain, main.steps) : null;
+    const view = {
       id: run && run.id,
       name: run?.main ? fileName(run, "speed") : "jakiro-speed",
       sentence: lines
@@ -83,52 +127,198 @@ export class Plot {
           }),
         )
         .join("; "),
-      rows: () => [
-        heads(),
-        ...lines.flatMap(({ lane, steps }) =>
-          lane.seconds
-            .slice(0, steps)
-            .map((seconds, i) => [
-              lane.title,
-              seconds,
-              lane.counts[i],
-              metrics.smoothSpeed(lane, i),
-            ]),
-        ),
-      ],
-      series: lines.map((line) => this.series(line, mode, withSpeed)),
+      rows: () => rowsOf(lines),
+      series: lines.map((line) => this.series(line, mode, speedup !== null && speedup < 1)),
+      direct: true,
+      area: pair && main.found.x.length > 1 ? between(main.found, plain.found) : undefined,
       growing,
-      margin: { left: 44 },
+      margin: MARGIN,
       x: {
-        title: say("plot_x"),
         full: [0, axisTo(0.5, Math.max(...lanes.map((lane) => lane.clock)), shown)],
         ticks: { unifiedhovertitle: { text: "%{x:.2f} s" } },
       },
       y: { title: say(MODES[mode]), full: [0, topOf(lines, shown)] },
-      // The step on screen
-      shapes:
-        growing || playhead === null
-          ? []
-          : [
-              {
-                type: "line",
-                x0: playhead,
-                x1: playhead,
-                y0: 0,
-                y1: 1,
-                yref: "paper",
-                line: { color: plotStyle.template().colours.ink, width: 1 },
-              },
-            ],
       pick: (x) => run && run.main && moves.seek(run.main.stepsAt(x)),
-    });
+    };
+    this.figure.view = view; // marks need positions before the figure is drawn
+    Object.assign(view, this.marks(lines, { ...shown, speedup, main, plain, run }));
+    // A legend names what has no place for its name
+    view.direct = !view.unplaced;
+    this.figure.draw(view);
   }
 
-  series({ lane, role, steps, found }, mode, withSpeed) {
-    const speed = withSpeed ? metrics.speed(lane, steps) : null;
+  // Names of the lines, the step on screen and the factor, each where it covers no other
+  marks(lines, { growing, playhead, mode, speedup, main, plain, race, run, time }) {
+    const { colours } = plotStyle.template();
+    const scale = pageScale();
+    const narrow = this.figure.room.clientWidth < NARROW * scale;
+    const notes = [
+      note(say(narrow ? "plot_seconds_short" : "plot_seconds"), {
+        ...{
+          xref: "paper",
+          x: 1,
+          xanchor: "right",
+          xshift: 14, // over the second half of a last tick's label
+          yref: "paper",
+          y: 0,
+          yanchor: "top",
+          yshift: -3,
+        },
+        bgcolor: colours.page,
+      }),
+    ];
+    if (growing || !lines.length) return { notes };
+    const taken = [];
+    const shapes = [];
+    let unplaced = 0;
+    const over = run.finished && time === null;
+    if (speedup !== null && race && over) this.span({ main, plain, notes, shapes, colours });
+    else if (speedup !== null && !race)
+      this.factor({ main, plain, speedup, notes, taken, colours });
+    if (playhead !== null)
+      this.playhead({ playhead, main, plain, mode, notes, shapes, taken, colours });
+    for (const { lane, found, role } of lines) {
+      const below = (role === "plain") === !(speedup < 1 && speedup !== null);
+      const named = say("plot_named", { lane: lane.title, seconds: clockOf(lane.clock) });
+      const place =
+        (over && this.freePlace(found, named, below, taken)) ||
+        this.freePlace(found, lane.title, below, taken);
+      if (!place) unplaced += 1;
+      else
+        notes.push(
+          note(place.words, {
+            x: place.x,
+            y: place.y,
+            xanchor: below ? "left" : "right",
+            yanchor: below ? "top" : "bottom",
+            xshift: below ? 8 : -8,
+            font: { size: NAME_SIZE * scale, color: role === "main" ? colours.ink : colours.muted },
+            bold: role === "main",
+          }),
+        );
+    }
+    return { notes, shapes, unplaced };
+  }
+
+  freePlace({ x, y }, words, below, taken) {
+    measuring.font = `600 ${NAME_SIZE * pageScale()}px sans-serif`;
+    const wide = measuring.measureText(words).width + 12;
+    const tall = 1.5 * NAME_SIZE * pageScale();
+    for (const part of PLACES) {
+      const i = Math.floor((x.length - 1) * part);
+      const { x: across, y: up, ...room } = this.figure.placeOf(x[i] ?? 0, y[i] ?? 0);
+      const box = {
+        left: below ? across + 6 : across - 6 - wide,
+        right: below ? across + 6 + wide : across - 6,
+        top: below ? up : up - tall,
+        bottom: below ? up + tall : up,
+      };
+      const inside = box.left > room.left && box.right < room.right + 8 && box.bottom < room.bottom;
+      if (!inside || box.top < room.top - tall || taken.some((other) => overlap(box, other)))
+        continue;
+      taken.push(box);
+      return { x: x[i], y: y[i], words };
+    }
+    return null;
+  }
+
+  // One large number at the end of the lane's line
+  factor({ main, plain, speedup, notes, taken, colours }) {
+    const size = FACTOR_SIZE * pageScale();
+    const words = `${number(speedup, 1)}×`;
+    measuring.font = `700 ${size}px sans-serif`;
+    const wide = measuring.measureText(words).width + 16;
+    const [seconds, tokens] = [main.found.x.at(-1), main.found.y.at(-1)];
+    const { x, y, right, top } = this.figure.placeOf(seconds, tokens);
+    const beside = x + wide < right && plain.found.x.at(-1) >= seconds;
+    const centre = beside ? Math.max(top - 4, y) : y + size;
+    taken.push({
+      left: beside ? x : x - wide,
+      right: beside ? x + wide : x,
+      top: centre - size * 0.6,
+      bottom: centre + size * 0.6,
+    });
+    notes.push(
+      note(words, {
+        x: seconds,
+        y: tokens,
+        xanchor: beside ? "left" : "right",
+        xshift: beside ? 10 : 0,
+        yanchor: "middle",
+        yshift: y - centre,
+        font: { size, color: colours.ink },
+        bold: true,
+      }),
+    );
+  }
+
+  // How much sooner the lane was done than plain decoding
+  span({ main, plain, notes, shapes, colours }) {
+    const [from, to] = [main.lane.clock, plain.lane.clock].toSorted((a, b) => a - b);
+    const y = main.found.y.at(-1) * 1.04;
+    const line = { color: colours.ink, width: 1 };
+    shapes.push({ type: "line", x0: from, x1: to, y0: y, y1: y, line });
+    for (const x of [from, to])
+      shapes.push({
+        ...{ type: "line", ysizemode: "pixel", yanchor: y, x0: x, x1: x, y0: -5, y1: 5 },
+        line,
+      });
+    const sooner = main.lane.clock <= plain.lane.clock ? "plot_sooner" : "plot_later";
+    notes.push(
+      note(say(sooner, { seconds: apart(to - from) }), {
+        x: (from + to) / 2,
+        y,
+        yanchor: "bottom",
+        font: { size: 14 * pageScale(), color: colours.ink },
+        bold: true,
+      }),
+    );
+  }
+
+  // The step on screen: how many tokens each line had at its end
+  playhead({ playhead, main, plain, mode, notes, shapes, taken, colours }) {
+    const line = { color: colours.ink, width: 1 };
+    shapes.push({ type: "line", x0: playhead, x1: playhead, y0: 0, y1: 1, yref: "paper", line });
+    const { x } = this.figure.placeOf(playhead, 0);
+    taken.push({ left: x - 26, right: x + 26, top: 0, bottom: this.figure.room.clientHeight });
+    if (mode !== "tokens") return;
+    for (const [lane, fill, side] of [
+      [main?.lane, colours.ink, -1],
+      [plain && plain !== main ? plain.lane : null, colours.page, 1],
+    ]) {
+      if (!lane) continue;
+      const tokens = lane.countAt(playhead);
+      shapes.push({
+        ...{
+          type: "circle",
+          xsizemode: "pixel",
+          ysizemode: "pixel",
+          xanchor: playhead,
+          yanchor: tokens,
+        },
+        ...{ x0: -5, x1: 5, y0: -5, y1: 5 },
+        fillcolor: fill,
+        line: { color: side < 0 ? colours.page : colours.muted, width: 2 },
+      });
+      notes.push(
+        note(String(tokens), {
+          x: playhead,
+          y: tokens,
+          xanchor: side < 0 ? "right" : "left",
+          xshift: 9 * side,
+          yanchor: side < 0 ? "bottom" : "top",
+          bold: side < 0,
+          font: { size: 12.5 * pageScale(), color: side < 0 ? colours.ink : colours.muted },
+        }),
+      );
+    }
+  }
+
+  series({ lane, role, found }, mode, slower) {
     const words = mode === "tokens" ? "%{y} tokens" : "%{y:.0f} tokens/s";
     return {
-      name: speed === null ? lane.title : `${lane.title}  ${rate(speed)} tokens/s`,
+      name: lane.title,
+      below: (role === "plain") !== slower,
       traces: [
         {
           ...found,

@@ -1,4 +1,4 @@
-// What is said of a step and of an answer as a whole.
+// Sentences about a step and about a complete answer.
 
 import { counted, given, milliseconds, say } from "../base/dom.js";
 import { bonusDelivered, deliveredPath, depthOf, nameIn } from "../data/history.js";
@@ -27,10 +27,24 @@ export function stepSentence(lane, index, phase) {
   });
 }
 
+// The arithmetic of a step; nothing of the result before the check
+export function stepSum(step, phase) {
+  const guesses = step.nodes.length - 1;
+  if (!guesses) return say("no_draft");
+  const right = step.accepted_path.length;
+  const values = {
+    guesses,
+    right: right || say("sum_none"),
+    tokens: counted("token", step.committed_ids.length),
+    cut: right + 1 - step.committed_ids.length,
+  };
+  return say(phase < 3 ? `sum_${phase}` : values.cut ? "sum_cut" : "sum_3", values);
+}
+
 // A name as it is read out: without the sign for a space before a word
 const spoken = (name) => `“${name.replace(/^␣(?!×)/, "")}”`;
 
-// What a recording or a file says of where it was made; nothing for live answers
+// Origin of a recording or a file; empty for live answers
 export function badgeOf(run) {
   if (!run || run.source === "live" || !run.main) return "";
   const { header } = run.main;

@@ -1,4 +1,4 @@
-"""The CUDA-graph backend: answers run in buffers at fixed addresses, whose passes are captured and replayed."""
+"""The CUDA-graph backend: answers run in buffers at fixed addresses with captured passes."""
 
 from collections.abc import Sequence
 
@@ -50,7 +50,7 @@ class CudaGraphBackend:
         if self.num_rejected:
             notices.append(
                 f"Graphs are for up to {self.pool.tokens:,} tokens of prompt and answer and trees of {MOST_NODES} "
-                "nodes; an answer that asked for more ran without graphs, one kernel at a time."
+                "nodes; a larger request ran without graphs, one kernel at a time."
             )
         return notices
 
@@ -87,8 +87,8 @@ def create_backend(
         return None, None
     if target.fused is None or not target.fused.is_static:
         return None, (
-            f"{target.name} runs without graphs, one kernel at a time: they are for layers of Llama's shape, not "
-            "quantized, whose rotary embedding does not change with the length."
+            f"{target.name} runs without graphs, one kernel at a time: they require layers of Llama's shape, not "
+            "quantized, and a rotary embedding that does not change with the length."
         )
     pool = GraphPool(target, graphs, fewest_steps=fewest_steps)
     pool.settle(drafters[-1])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jakiro.backends.cuda_graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.backends.cuda_graphs.capture import GraphedPass, Graphs
-from jakiro.backends.cuda_graphs.drafter import DraftBuffers, StaticHeadDrafter
+from jakiro.backends.cuda_graphs.drafter import DraftBuffers, StaticHeadDrafter, draft_passes, static_form
 from jakiro.backends.cuda_graphs.tree import MAX_LEVELS, EvidenceSchema
 from jakiro.backends.outcome import pack, packed_size, unpack
 from jakiro.config import SamplingParams, TreeConfig
@@ -144,7 +144,7 @@ class GraphBuffers(DraftBuffers):
     def static_drafter(self, drafter: Drafter) -> Drafter | None:
         """Return the form of a drafter at these addresses, or None if it has none."""
         if drafter not in self._static_drafters:
-            self._static_drafters[drafter] = drafter.capturable_in(self)
+            self._static_drafters[drafter] = static_form(drafter, self)
         return self._static_drafters[drafter]
 
     def needed(
@@ -165,7 +165,7 @@ class GraphBuffers(DraftBuffers):
             yield self.passes.get(self.commit_rows, rows, bound)
         static_drafter = self.static_drafter(drafter)
         if static_drafter is not None and not tree.root_only:
-            yield from static_drafter.passes(tree, sampling.greedy)
+            yield from draft_passes(static_drafter, tree, sampling.greedy)
 
     @torch.inference_mode()
     def open(
@@ -190,7 +190,11 @@ class GraphBuffers(DraftBuffers):
         self._with_noise, self._needs_host = self._uses_noise(drafter, sampling, tree), needs_host_processors(sampling)
         self._make_packed(self._schema)
         self.served.add(drafter)
-        self._write_settings(sampling)
+        self.seed.fill_(sampling.seed)
+        self.temperature.fill_(sampling.temperature or 1.0)
+        self.top_p.fill_(sampling.top_p)
+        self.top_k.fill_(sampling.top_k)
+        self.log_min_p.fill_(sampling.log_min_p or 0.0)
         self.cache.length.fill_(1)
         # Warm-ups run on the current tree: a deeper tree of another answer would exceed this one's bound
         self.tree.write(DraftTree.root_only(self.root), self.tree.rows, ())
@@ -330,13 +334,6 @@ class GraphBuffers(DraftBuffers):
         self.new_ids[:count].copy_(self.choices.index_select(0, path))
         self.new_features[:count].copy_(self.features.index_select(0, path))
         self.root.copy_(self.choices.index_select(0, self.end[None]))
-
-    def _write_settings(self, sampling: SamplingParams) -> None:
-        self.seed.fill_(sampling.seed)
-        self.temperature.fill_(sampling.temperature or 1.0)
-        self.top_p.fill_(sampling.top_p)
-        self.top_k.fill_(sampling.top_k)
-        self.log_min_p.fill_(sampling.log_min_p or 0.0)
 
     def _enter_step(self) -> None:
         self.cache.length.fill_(self._length)

@@ -64,8 +64,8 @@ class StaticRows:
     def column_positions(self, positions: Tensor) -> Tensor:
         """Return the (columns,) absolute positions; `positions` belong to the rows of the pass."""
         offsets = self._places - self.length
-        own = positions.index_select(0, offsets.clamp(0, positions.shape[0] - 1))
-        return torch.where(offsets < 0, self._places, own)
+        new_positions = positions.index_select(0, offsets.clamp(0, positions.shape[0] - 1))
+        return torch.where(offsets < 0, self._places, new_positions)
 
 
 class StaticCache:

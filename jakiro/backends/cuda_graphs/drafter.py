@@ -17,10 +17,13 @@ from jakiro.backends.cuda_graphs.tree import MAX_LEVELS, StaticTree
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.sampling import DeviceSampling
-from jakiro.drafters.base import Committed, Context, Drafter, DraftSession, Proposal, TreeLimits
+from jakiro.drafters.base import Committed, Context, Drafter, DraftRequest, DraftSession, Proposal
 from jakiro.drafters.candidates import MAX_CHAIN, Chain
 from jakiro.drafters.head import HeadDrafter
 from jakiro.drafters.limited import limited
+from jakiro.drafters.merged import MergedDrafter
+from jakiro.drafters.plain import PlainDrafter
+from jakiro.drafters.tree_growth import GrowthInputs, TreeGrower
 from jakiro.heads.layers import HeadOutput
 from jakiro.models.target import TargetModel
 
@@ -94,9 +97,6 @@ class StaticHeadDrafter(Drafter):
     def buffers(self) -> list[Tensor]:
         return [self.pending_ids, self.pending_features, self.count, self.cache.store]
 
-    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterator[GraphedPass]:
-        yield self.draft_buffers.passes.get(self.grow, _shape_of(tree), greedy, chained)
-
     def grow(self, config: TreeConfig, greedy: bool, chained: bool) -> None:
         """Pass: read the pending rows, grow a tree after them and write it where the target's pass reads it."""
         head, buffers, end = self.head, self.draft_buffers, self.count[None] - 1
@@ -109,8 +109,8 @@ class StaticHeadDrafter(Drafter):
         chain = Chain(buffers.chain_ids, buffers.chain_log_estimates, len(self.proposers)) if chained else None
         root_token, sampling = self.pending_ids.index_select(0, end), DeviceSampling(greedy, buffers.temperature)
         drafted = self.cache.following(self.count)
-        grower = self.grower(head, drafted, root, root_token, sampling, config, noise, chain, self.node_evidence)
-        tree = grower.grow().tree
+        inputs = GrowthInputs(sampling, config, noise, chain, self.node_evidence)
+        tree = self.grower(head, drafted, root, root_token, inputs).grow().tree
         buffers.tree.write(tree, buffers.target.row_bucket(tree.num_nodes), self.evidence)
         self.shapes[config, greedy, chained] = tree.num_nodes, tree.max_depth
 
@@ -133,6 +133,11 @@ class StaticHeadSession(DraftSession):
     def observe(self, committed: Committed) -> None:
         self._take(committed.ids, committed.features)
 
+    @property
+    def num_tokens(self) -> int:
+        num_prompt_rows = 0 if self._prompt is None else self._prompt[0].shape[0]
+        return self.drafter.head.skipped_tokens + num_prompt_rows + self.rows.length + self._count
+
     def rewind(self, length: int) -> None:
         self._count = 0
         self.rows.keep(length - self.drafter.head.skipped_tokens)
@@ -148,13 +153,13 @@ class StaticHeadSession(DraftSession):
         self._count += count
 
     @torch.inference_mode()
-    def propose(self, limits: TreeLimits) -> Proposal:
+    def propose(self, request: DraftRequest) -> Proposal:
         """Grow a tree where the target's pass reads it; a chain is read from the buffers."""
         drafter, buffers = self.drafter, self.drafter.draft_buffers
         self._read_prompt()
         drafter.cache.length.fill_(self.rows.length)
         drafter.count.fill_(self._count)
-        key = (_shape_of(limits.tree), self._greedy, limits.chain is not None)
+        key = (_shape_of(request.tree), self._greedy, request.chain is not None)
         buffers.passes.get(drafter.grow, *key)()
         self.rows.extend(self._count)
         self._count = 0
@@ -167,7 +172,7 @@ class StaticHeadSession(DraftSession):
                 self.drafter.head.extend(ids, features.to(self.drafter.dtype), self.rows)
 
     def _read_pending(self) -> None:
-        """Read all pending rows outside of graphs, so that there is room for more."""
+        """Read all pending rows outside of graphs, so that more rows fit."""
         self._read_prompt()
         drafter, count = self.drafter, self._count
         drafter.head.extend(drafter.pending_ids[:count], drafter.pending_features[:count], self.rows)
@@ -177,3 +182,28 @@ class StaticHeadSession(DraftSession):
 def _shape_of(tree: TreeConfig) -> TreeConfig:
     """Return the part of a config on which growing depends: equal parts share one captured pass."""
     return replace(tree, policy="fixed")
+
+
+def static_form(drafter: Drafter, buffers: DraftBuffers) -> Drafter | None:
+    """Return a drafter whose passes run in these buffers, or None if the drafter has no such form.
+
+    Drafters with the same head share its buffers.
+    """
+    if isinstance(drafter, PlainDrafter):
+        return drafter
+    if isinstance(drafter, MergedDrafter):
+        first = static_form(drafter.first, buffers)
+        return None if first is None else MergedDrafter(first, drafter.second, buffers.chain)
+    if not isinstance(drafter, HeadDrafter) or not drafter.head.capturable:
+        return None
+    # Other growers run eagerly, next to captured passes of the target
+    return buffers.head_drafter(drafter) if drafter.captured or drafter.grower is TreeGrower else None
+
+
+def draft_passes(drafter: Drafter, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterator[GraphedPass]:
+    """Yield the passes that a request for such trees may need of a drafter of `static_form`."""
+    if isinstance(drafter, MergedDrafter):
+        yield from draft_passes(drafter.first, tree, greedy)
+        yield from draft_passes(drafter.first, tree, greedy, chained=True)
+    elif isinstance(drafter, StaticHeadDrafter):
+        yield drafter.draft_buffers.passes.get(drafter.grow, _shape_of(tree), greedy, chained)

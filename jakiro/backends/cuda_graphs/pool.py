@@ -16,7 +16,7 @@ from jakiro.backends.cuda_graphs.probe import NUM_PROMPT, is_batch_invariant
 from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafters.base import Drafter
 from jakiro.models.target import TargetModel
-from jakiro.system import free_memory
+from jakiro.system import release_memory
 
 # Prompt and completion that buffers hold; with the widest tree they fill a whole column step
 POOL_TOKENS = 2048 - MOST_NODES
@@ -104,9 +104,12 @@ class GraphPool:
         prepared: list[GraphBuffers] = []
         while len(prepared) < min(side_by_side, len(drafters)) and self._fits_another(prepared):
             prepared.append(self._take())
+        # Each set of buffers serves one drafter; the last one serves all others, too
+        last = len(prepared) - 1
+        shares = [drafters[number : number + 1] for number in range(last)] + [drafters[last:]]
         jobs = [
             (buffers, (drafter, sampling, TREE if drafter.proposers else ROOT_ONLY))
-            for buffers, served in zip(prepared, _share_out(drafters, len(prepared)), strict=True)
+            for buffers, served in zip(prepared, shares, strict=True)
             for sampling in (SamplingParams(), SamplingParams(1.0))
             for drafter in served
         ]
@@ -178,15 +181,10 @@ class GraphPool:
         for buffers in self._retired:
             buffers.close()
         self._retired.clear()
-        free_memory()
+        release_memory()
 
     def _fits_another(self, prepared: Sequence[GraphBuffers]) -> bool:
         """Return whether memory suffices for two more sets of buffers."""
         if not prepared or self.target.device.type != "cuda":
             return True
         return torch.cuda.mem_get_info(self.target.device)[0] > 2 * prepared[-1].num_bytes
-
-
-def _share_out(drafters: Sequence[Drafter], count: int) -> list[Sequence[Drafter]]:
-    """Divide the drafters among buffers: one each, and all others to the last buffers."""
-    return [drafters[number : number + 1] for number in range(count - 1)] + [drafters[count - 1 :]]

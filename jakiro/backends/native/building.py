@@ -1,4 +1,4 @@
-"""Compiles the C files of `csrc/` into the user's cache, where nobody else can put a library in their place."""
+"""Compilation of the C files in `csrc/` into a cache folder that only the user can write."""
 
 import hashlib
 import logging
@@ -24,14 +24,14 @@ from jakiro.system import (
 
 _FOLDER = Path(__file__).parent / "csrc"
 _COMPILERS = ("cc", "gcc", "clang")
-# Where products and sums are fused is written in the source, see `fused` in vectors.h
+# No automatic contraction: the source fuses products and sums explicitly, see `fused` in vectors.h
 _FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-ffp-contract=off", "-shared", "-fPIC")
 _TIMEOUT_SECONDS = 120
 log = logging.getLogger(__name__)
 
 
 def compilers() -> Iterator[list[str]]:
-    """Each compiler's path, followed by further words of CC: "gcc -march=x86-64-v3" builds for lesser processors."""
+    """Yield the path of each compiler with the options in CC: "gcc -march=x86-64-v3" builds for older processors."""
     for words in (os.environ.get("CC", "").split(), *([name] for name in _COMPILERS)):
         path = shutil.which(words[0]) if words else None
         if path is not None:
@@ -39,10 +39,10 @@ def compilers() -> Iterator[list[str]]:
 
 
 def built(compiler: list[str]) -> Path:
-    """The shared library for this source, compiler and processor, built unless the cache holds it unchanged.
+    """Return the shared library for this source, compiler and processor; build it unless the cache has it unchanged.
 
     Raises:
-        OSError: the cache's folder is a link or another user's, or cannot be written.
+        OSError: the cache folder is a link, belongs to another user, or cannot be written.
         subprocess.SubprocessError: the compiler failed.
     """
     native = "-march=native" if platform.machine() in {"x86_64", "AMD64"} else "-mcpu=native"
@@ -57,7 +57,7 @@ def built(compiler: list[str]) -> Path:
     if _is_unchanged(path):
         return path
     with progress.step(progress.COMPILE), one_process_at_a_time("compile"):
-        # Another process may have built it meanwhile
+        # Another process may have built it while this one waited for the lock
         if not _is_unchanged(path):
             _build([*command, *(str(file) for file in files if file.suffix == ".c")], path)
     return path
@@ -66,9 +66,9 @@ def built(compiler: list[str]) -> Path:
 def _build(command: list[str], path: Path) -> None:
     if path.exists() or path.is_symlink():
         log.warning("Compiled code in %s does not match its checksum; rebuilding it.", path)
-    # Nobody else compiles now: these are of processes that were killed
-    for left in path.parent.glob(".*.so.*"):
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    # No other process compiles now, so these files belong to processes that were killed
+    for leftover in path.parent.glob(".*.so.*"):
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
     with atomic_file(path) as unfinished:
         subprocess.run(
             [*command, "-o", str(unfinished)], check=True, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
@@ -77,10 +77,10 @@ def _build(command: list[str], path: Path) -> None:
 
 
 def _private_folder() -> Path:
-    """The cache's folder for libraries, which only this user may enter.
+    """Return the cache folder for libraries, which only this user can access.
 
     Raises:
-        OSError: it is a link, or another user's.
+        OSError: it is a link or belongs to another user.
     """
     folder = cache_folder() / "native"
     with writing(folder):
@@ -94,11 +94,11 @@ def _private_folder() -> Path:
 
 
 def _is_unchanged(path: Path) -> bool:
-    """Whether a library is a plain file of this user and equals the checksum that was kept when it was built."""
+    """Return whether a library is a regular file of this user and matches the checksum from its build."""
     try:
         about = path.lstat()
-        kept = _checksum_of(path).read_text(encoding="ascii")
-        return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid() and kept == file_sha256(path)
+        checksum = _checksum_of(path).read_text(encoding="ascii")
+        return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid() and checksum == file_sha256(path)
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -1,6 +1,6 @@
-"""Calls the C decoder (`csrc/decoder.c`): all layers of a target of Llama's shape in one call, on a CPU.
+"""The C decoder (`csrc/decoder.c`): all layers of a target of Llama's shape in one call, on a CPU.
 
-Plain decoding of the default target writes 66 tokens/s with it and 39 with torch's kernels (two threads of a Xeon).
+Plain decoding of the default target generates 66 tokens/s with it and 39 with torch's kernels (two threads of a Xeon).
 """
 
 import ctypes
@@ -15,11 +15,14 @@ from jakiro.ops.cache import RowCache
 
 
 class NativeDecoder:
-    """Runs tokens through all layers, attending as order-independently as `jakiro.ops.attention` does.
+    """All layers of a decoder with attention that is order-independent, as that of `jakiro.ops.attention`.
 
     Args:
-        layers: a fused model's, all of one shape, with weights that `fits` finds right.
-        heads, kv_heads, head_dim, scaling: of attention.
+        layers: Layers of a fused model for which `fits` is true, all of one shape.
+        heads: Query heads.
+        kv_heads: Key/value heads.
+        head_dim: Width of a head.
+        scaling: Factor of the attention scores.
     """
 
     def __init__(self, layers: Sequence, heads: int, kv_heads: int, head_dim: int, scaling: float) -> None:
@@ -32,29 +35,31 @@ class NativeDecoder:
 
     @staticmethod
     def fits(layers: Sequence) -> bool:
-        """Whether the layers are packed for the compiled functions, with gates in whole panels."""
-        packed = all(isinstance(each, NativeLinear) for layer in layers for each in _projections(layer))
+        """Return whether the layers are packed for the compiled functions and the gates fill whole panels."""
+        packed = all(isinstance(linear, NativeLinear) for layer in layers for linear in _projections(layer))
         return packed and not any(layer.inner_size % library().jakiro_panel() for layer in layers)
 
     @staticmethod
     def runs_on(cache: object) -> bool:
-        """Whether a cache keeps all layers' rows as the compiled functions write them."""
+        """Return whether a cache stores the rows of all layers in the layout of the compiled functions."""
         rows = cache.store.rows if isinstance(cache, RowCache) else None
-        return rows is not None and rows.dtype == torch.float32 and not any(each.by_itself for each in cache.layers)
+        return rows is not None and rows.dtype == torch.float32 and not any(layer.by_itself for layer in cache.layers)
 
     def __call__(
-        self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: RowCache, kept: Sequence[int]
+        self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: RowCache, output_layers: Sequence[int]
     ) -> list[Tensor]:
-        """Runs tokens that follow the cached ones, by which the cache is extended.
+        """Run tokens that follow the cached ones and extend the cache.
 
         Args:
-            hidden: (tokens, hidden_size) float32 embeddings, replaced by the last layer's output.
-            cos, sin: (tokens, head_dim), sin as `jakiro.ops.rotary.signed` gives it.
+            hidden: (tokens, hidden_size) float32 embeddings, overwritten by the last layer's output.
+            cos: (tokens, head_dim).
+            sin: (tokens, head_dim), as returned by `jakiro.ops.rotary.signed`.
             visible: (tokens, length + tokens) bool.
-            kept: layers whose output is wanted, the first layer being 1.
+            cache: A cache for which `runs_on` is true.
+            output_layers: Numbers of the layers to return the output of; the first layer is 1.
 
         Returns:
-            Their outputs, all (tokens, hidden_size).
+            The outputs of these layers, (tokens, hidden_size) each.
         """
         rows, threads = hidden.shape[0], num_threads()
         length = cache.extend(rows)
@@ -63,7 +68,7 @@ class NativeDecoder:
         joint, attended, gated, scratch = hidden.new_empty(rows * sum(widths) + memory).split(
             [*(rows * width for width in widths), memory]
         )
-        outputs = {layer: torch.empty_like(hidden) for layer in kept}
+        outputs = {layer: torch.empty_like(hidden) for layer in output_layers}
         places = (ctypes.c_void_p * len(self._layers))()
         for layer, output in outputs.items():
             places[layer - 1] = output.data_ptr()
@@ -77,7 +82,7 @@ class NativeDecoder:
 
 def _structure_of(layer: object) -> Layer:
     norms, eps = (layer.input_norm, layer.middle_norm), (layer.input_eps, layer.middle_eps)
-    return Layer(*(each.matrix for each in _projections(layer)), *map(address, norms), *eps)
+    return Layer(*(linear.matrix for linear in _projections(layer)), *map(address, norms), *eps)
 
 
 def _projections(layer: object) -> tuple:

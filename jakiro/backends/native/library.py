@@ -1,8 +1,8 @@
-"""Loads the C functions of `csrc/`, which `building.py` builds, and says how they are called.
+"""Loading of the C functions in `csrc/`, which `building.py` compiles, and their signatures.
 
-The system's C compiler makes them once, in a second or two. Where there is none, or anything about it does not work,
-passes run on torch's own kernels, in full precision and slower; `unavailable_reason` says why, and a compiler that is
-there and failed is a warning. JAKIRO_NATIVE=0 asks for that.
+The system's C compiler builds them once, in a second or two. Without a compiler, after an error, or with
+JAKIRO_NATIVE=0, passes run on torch's own kernels, in full precision and slower. `unavailable_reason` returns the
+reason; a compiler that fails is logged as a warning.
 """
 
 import ctypes
@@ -27,33 +27,33 @@ _Pointer, _Long, _Float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
 
 class _Numbers(_Pointer):
-    """As an argument of a function: a tensor, or the address of numbers; None for none."""
+    """Type of an argument: a tensor, the address of numbers, or None."""
 
     @classmethod
-    def from_param(cls, given: torch.Tensor | int | None) -> _Pointer:
-        return _Pointer(address(given) if isinstance(given, torch.Tensor) else given)
+    def from_param(cls, numbers: torch.Tensor | int | None) -> _Pointer:
+        return _Pointer(address(numbers) if isinstance(numbers, torch.Tensor) else numbers)
 
 
 def _fields(*groups: tuple[type, str]) -> list[tuple[str, type]]:
-    """The fields of a structure in their order, from a type and the names of those that have it."""
+    """Return the fields of a structure, in order, from groups of a type and names."""
     return [(name, kind) for kind, names in groups for name in names.split()]
 
 
 _BUILDING = threading.RLock()
 if hasattr(os, "register_at_fork"):
-    # A process forked while another thread builds would never get the lock; the fork waits the second or two instead
+    # A process forked while another thread builds could never acquire the lock, so a fork blocks until it is free
     os.register_at_fork(before=_BUILDING.acquire, after_in_parent=_BUILDING.release, after_in_child=_BUILDING.release)
 log = logging.getLogger(__name__)
 
 
 class Kind(enum.IntEnum):
-    """Of a matrix' weights, as in products.h."""
+    """Kind of a matrix's weights, as in products.h."""
 
     BLOCKS, PAIRS, FLOAT32 = range(3)
 
 
 class Matrix(ctypes.Structure):
-    """As `Matrix` in products.h."""
+    """The structure `Matrix` in products.h."""
 
     _fields_ = _fields(
         (_Pointer, "weights bias"),
@@ -63,7 +63,7 @@ class Matrix(ctypes.Structure):
 
 
 class Layer(ctypes.Structure):
-    """As `Layer` in decoder.c."""
+    """The structure `Layer` in decoder.c."""
 
     _fields_ = _fields(
         (Matrix, "query_key_value output gate_up down"),
@@ -73,7 +73,7 @@ class Layer(ctypes.Structure):
 
 
 class Decoder(ctypes.Structure):
-    """As `Decoder` in decoder.c."""
+    """The structure `Decoder` in decoder.c."""
 
     _fields_ = _fields(
         (ctypes.POINTER(Layer), "layers"),
@@ -83,7 +83,7 @@ class Decoder(ctypes.Structure):
 
 
 class Pass(ctypes.Structure):
-    """As `Pass` in decoder.c."""
+    """The structure `Pass` in decoder.c."""
 
     _fields_ = _fields(
         (ctypes.POINTER(Decoder), "decoder"),
@@ -94,7 +94,7 @@ class Pass(ctypes.Structure):
 
 
 class Head(ctypes.Structure):
-    """As `Head` in head.c."""
+    """The structure `Head` in head.c."""
 
     _fields_ = _fields(
         (Matrix, "projection query_key_value output router"),
@@ -106,7 +106,7 @@ class Head(ctypes.Structure):
 
 
 class HeadPass(ctypes.Structure):
-    """As `HeadPass` in head.c."""
+    """The structure `HeadPass` in head.c."""
 
     _fields_ = _fields(
         (ctypes.POINTER(Head), "head"),
@@ -118,7 +118,7 @@ class HeadPass(ctypes.Structure):
 
 
 class Draft(ctypes.Structure):
-    """As `Draft` in draft.c."""
+    """The structure `Draft` in draft.c."""
 
     _fields_ = _fields(
         (ctypes.POINTER(Head), "head"),
@@ -137,16 +137,16 @@ class Draft(ctypes.Structure):
 
 
 class Filters(ctypes.Structure):
-    """As `Filters` in sampling.c."""
+    """The structure `Filters` in sampling.c."""
 
     _fields_ = _fields(
         (_Long, "top_k"), (ctypes.c_double, "top_p"), (_Float, "log_min_p"), (ctypes.c_uint64, "seed"), (_Long, "first")
     )
 
 
-# Logits, their rows and vocabulary, a temperature or weight, and noise
+# Logits, number of rows, vocabulary size, a temperature or weight, and noise
 _LOGITS = (_Numbers, _Long, _Long, _Float, _Numbers)
-# What each function returns and takes, as in its C file
+# Result and argument types of each function, as in its C file
 _FUNCTIONS = {
     "panel": (_Long,),
     "linear_floats": (_Long, ctypes.POINTER(Matrix), _Long),
@@ -170,58 +170,58 @@ _FUNCTIONS = {
 
 
 def num_threads() -> int:
-    """Threads of a call: torch's number, or fewer where a container allows less processor time."""
+    """Return the number of threads of a call: torch's, or fewer if a container limits the processor time."""
     return usable_threads(torch.get_num_threads())
 
 
 def address(tensor: torch.Tensor | None) -> int | None:
-    """Where a tensor's numbers lie; None for none."""
+    """Return the address of a tensor's numbers; None for None."""
     return None if tensor is None else tensor.data_ptr()
 
 
 def library() -> ctypes.CDLL | None:
-    """The compiled functions, None where there are none; built by the first call."""
-    return _found()[0]
+    """Return the compiled functions, or None if they are unavailable; the first call builds them."""
+    return _load_locked()[0]
 
 
 def unavailable_reason() -> str | None:
-    """Why nothing was compiled, as the end of a sentence; None where it was."""
-    return _found()[1]
+    """Return why the functions are unavailable, as the end of a sentence; None if they are available."""
+    return _load_locked()[1]
 
 
 def start_build() -> None:
-    """Builds the functions in a thread of its own, where that is still to be done, while the caller does other work."""
+    """Build the functions in a background thread, if necessary, while the caller does other work."""
     threading.Thread(target=library, name="compile", daemon=True).start()
 
 
 @functools.cache
-def _found() -> tuple[ctypes.CDLL | None, str | None]:
+def _load_locked() -> tuple[ctypes.CDLL | None, str | None]:
     if not _BUILDING.acquire(blocking=False):
-        # Another thread builds already; how long this one waits for it is a step of the start
+        # Another thread builds already; the time of waiting is reported as a step of the start
         with progress.step(progress.COMPILE):
             _BUILDING.acquire()
     try:
-        return _found_once()
+        return _load_once()
     finally:
         _BUILDING.release()
 
 
 @functools.cache
-def _found_once() -> tuple[ctypes.CDLL | None, str | None]:
+def _load_once() -> tuple[ctypes.CDLL | None, str | None]:
     if os.environ.get("JAKIRO_NATIVE") == "0":
         return None, "JAKIRO_NATIVE is 0"
     if platform.system() != "Linux":
         return None, f"only Linux is supported, this is {platform.system()}"
-    found = list(compilers())
-    if not found:
+    available = list(compilers())
+    if not available:
         return None, "no C compiler was found; install gcc, or name one in CC"
     failure = ""
-    for compiler in found:
+    for compiler in available:
         try:
             return _loaded(built(compiler)), None
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
             detail = getattr(error, "stderr", None) or str(error)
-            # Of a compiler that took too long, what it wrote comes as bytes
+            # After a timeout the output of the compiler is bytes
             detail = detail.decode(errors="replace") if isinstance(detail, bytes) else detail
             failure = f"{' '.join(compiler)} did not build it ({' '.join(detail.split())[:300]})"
     log.warning("Decoding without compiled code, about 40 %% slower: %s.", failure)
@@ -229,31 +229,31 @@ def _found_once() -> tuple[ctypes.CDLL | None, str | None]:
 
 
 def _loaded(path: Path) -> ctypes.CDLL:
-    """The library, with torch's OpenMP as its threads.
+    """Load the library and set its signatures; its functions use torch's OpenMP threads.
 
     Raises:
-        AttributeError: torch computes with another kind of threads.
+        AttributeError: torch uses another kind of threads.
     """
     library = ctypes.CDLL(str(path))
     give_threads(library)
-    for name, (returned, *taken) in _FUNCTIONS.items():
+    for name, (result_type, *argument_types) in _FUNCTIONS.items():
         function = getattr(library, f"jakiro_{name}")
-        function.restype, function.argtypes = returned, taken
+        function.restype, function.argtypes = result_type, argument_types
     return library
 
 
 def give_threads(library: ctypes.CDLL) -> None:
-    """Has functions of `threads.c` run in torch's OpenMP threads.
+    """Pass the functions of torch's OpenMP to `threads.c`.
 
     Raises:
-        AttributeError: torch computes with another kind of threads.
+        AttributeError: torch uses another kind of threads.
     """
     library.jakiro_threads(*(ctypes.cast(getattr(_openmp(), name), _Pointer) for name in _OPENMP))
 
 
 @functools.cache
 def _openmp() -> ctypes.CDLL:
-    """The OpenMP that torch brings, whatever its wheel calls the file; it is loaded already."""
+    """Return torch's OpenMP library, which is loaded already; its file name depends on the wheel."""
     package = Path(torch.__file__).parent
     folders = (package / "lib", package.parent / "torch.libs")
     path = next((str(path) for folder in folders for path in sorted(folder.glob("libgomp*"))), None)

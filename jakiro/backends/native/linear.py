@@ -1,6 +1,6 @@
-"""Linear layers that the compiled functions multiply by: weights in panels, in the fewest bits that lose nothing.
+"""Linear layers for the compiled functions: weights in panels, in the smallest dtype without loss.
 
-`BlockLinear` keeps 8 bits and scales, as quantized files hold them; `CompiledInt8Linear` rounds for drafting.
+`BlockLinear` stores 8 bits and scales, as quantized files do; `CompiledInt8Linear` rounds weights for drafting.
 """
 
 import ctypes
@@ -17,13 +17,14 @@ from jakiro.ops.rounding import rounded_to_8_bits, rounded_to_blocks
 
 
 class NativeLinear(nn.Module):
-    """Same function as the `nn.Linear` it replaces, each row rounded alike however many run together.
+    """The function of an `nn.Linear`; the result of a row does not depend on the number of rows.
 
     Sixty matrices of 1536 × 576 take 6.5 ms for one row and 8.3 for eight; 9.6 and 13.3 packed in 16 bits by torch (two
     threads of a Xeon).
 
     Args:
-        weight: (outputs, inputs) float32, kept in 16 bits where bfloat16 holds it; bias: (outputs,) or None.
+        weight: (outputs, inputs) float32; stored in 16 bits if bfloat16 represents it exactly.
+        bias: (outputs,) or None.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -36,7 +37,7 @@ class NativeLinear(nn.Module):
             self._keep(Kind.FLOAT32, in_large_pages(_in_panels(weight)), weight.shape, bias)
 
     def _keep(self, kind: Kind, packed: Tensor, shape: Sequence[int], bias: Tensor | None, **fields) -> None:
-        """Describes a packed matrix; `fields` are those of `Matrix` that depend on its kind."""
+        """Store a packed matrix and its description; `fields` are the fields of `Matrix` that depend on its kind."""
         self.out_features, self.in_features = shape
         self.packed = packed
         self.bias = None if bias is None else bias.detach().float().contiguous()
@@ -59,14 +60,15 @@ class NativeLinear(nn.Module):
 
 
 class BlockLinear(NativeLinear):
-    """The products of quantized matrices, with their own scales; what they read is rounded to 16 bits, see `dots.h`.
+    """Products with quantized matrices and their own scales; inputs are rounded to 16 bits, see `dots.h`.
 
     Args:
-        parts: whose outputs stand one after another; types may differ.
-        inputs: of each.
+        parts: Matrices with concatenated outputs; their types may differ.
+        inputs: Number of inputs of each part.
+        bias: (outputs,) or None.
 
     Raises:
-        ValueError: a scale is infinite or no number.
+        ValueError: a scale is infinite or NaN.
     """
 
     def __init__(self, parts: Sequence[StoredBlocks], inputs: int, bias: Tensor | None = None) -> None:
@@ -74,7 +76,7 @@ class BlockLinear(NativeLinear):
         outputs, panel = sum(len(part.rows) for part in parts), library().jakiro_panel()
         block = min(BLOCKS[part.kind].size for part in parts)
         minima = any(BLOCKS[part.kind].has_minima for part in parts)
-        # Stored scales are float16, those of K-types products of two numbers
+        # Stored scales are float16; scales of K-types are products of two numbers
         scale_bytes = 2 if all(BLOCKS[part.kind].stored_size == 32 for part in parts) else 4
         shape = (-(-outputs // panel), -(-inputs // block), panel * (scale_bytes * (1 + minima) + block))
         packed = large_pages(int(np.prod(shape))).view(shape)
@@ -90,7 +92,7 @@ class BlockLinear(NativeLinear):
 
     @classmethod
     def rounded(cls, weight: Tensor, bias: Tensor | None) -> "BlockLinear":
-        """Of (outputs, inputs) float32 rounded by Q8_0's rule, the rest of whose last block is zeros."""
+        """Return the layer of (outputs, inputs) float32 weights, rounded by Q8_0's rule; the last block is padded."""
         scales, numbers = rounded_to_blocks(weight)
         stored = torch.cat([scales.view(torch.uint8), numbers.view(torch.uint8)], dim=-1).flatten(1)
         return cls([StoredBlocks("Q8_0", stored.numpy())], weight.shape[1], bias)
@@ -103,20 +105,20 @@ class BlockLinear(NativeLinear):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a weight beside its scales."""
+        """Bytes of a weight without its scales."""
         return 1
 
     def rows(self, ids: Tensor) -> Tensor:
-        """(…,) int64 numbers of rows → (…, inputs) float32, what their weights stand for."""
+        """Return the dequantized rows of (…,) int64 indices, (…, inputs) float32."""
         ids = ids.contiguous()
-        found = torch.empty((*ids.shape, self.in_features))
-        library().jakiro_rows(ctypes.byref(self.matrix), ids, ids.numel(), found)
-        return found
+        result = torch.empty((*ids.shape, self.in_features))
+        library().jakiro_rows(ctypes.byref(self.matrix), ids, ids.numel(), result)
+        return result
 
 
 class CompiledInt8Linear(NativeLinear):
-    """About the function of the `nn.Linear` it replaces: 8 bits a weight, one scale for each output. What it reads is
-    rounded to at most 16 bits, each row by a scale of its own.
+    """An approximation of an `nn.Linear`: 8-bit weights with one scale per output, inputs of at most 16 bits with one
+    scale per row.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -131,12 +133,12 @@ class CompiledInt8Linear(NativeLinear):
 
 
 def _in_panels(weight: Tensor) -> Tensor:
-    """(outputs, inputs) as products.h orders it."""
+    """Return an (outputs, inputs) matrix in the order of products.h."""
     panel = library().jakiro_panel()
     padded = nn.functional.pad(weight, (0, 0, 0, -weight.shape[0] % panel))
     return padded.view(-1, panel, weight.shape[1]).transpose(1, 2)
 
 
 def _paired(weight: Tensor) -> Tensor:
-    """(outputs, inputs) bfloat16 as products.h orders it."""
+    """Return an (outputs, inputs) bfloat16 matrix in the order of products.h."""
     return _in_panels(weight).unflatten(-1, (2, -1)).transpose(-1, -2)

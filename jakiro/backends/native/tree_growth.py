@@ -10,10 +10,10 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import FLOAT_COLUMNS, INT_COLUMNS, DraftTree
 from jakiro.drafters.base import Proposal
 from jakiro.drafters.candidates import Candidates, Chain, best_tree
-from jakiro.drafters.tree_growth import ends_in_a_pair, width_of
+from jakiro.drafters.tree_growth import GrowthInputs, ends_in_a_pair, width_of
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import Calibration, Weights
-from jakiro.heads.jakiro.evidence import EVIDENCE
+from jakiro.heads.eagle.network import EagleHead
 from jakiro.heads.jakiro.network import JakiroHead
 from jakiro.heads.layer_head import LayerHead
 from jakiro.ops.cache import RowCache
@@ -25,7 +25,7 @@ def can_grow_in_one_call(head: DraftHead, tree: TreeConfig) -> bool:
     Other subclasses of `LayerHead` may have a pass of their own, which the compiled code does not run.
     """
     if (
-        type(head) not in (LayerHead, JakiroHead)
+        type(head) not in (LayerHead, EagleHead, JakiroHead)
         or head.kernel is None
         or not isinstance(head.output_layer, NativeLinear)
     ):
@@ -36,14 +36,7 @@ def can_grow_in_one_call(head: DraftHead, tree: TreeConfig) -> bool:
 
 
 def grow_in_one_call(
-    head: LayerHead,
-    cache: RowCache,
-    pending: tuple[Tensor, Tensor],
-    sampling: SamplingParams,
-    tree: TreeConfig,
-    noise: Tensor | None,
-    chain: Chain | None,
-    with_evidence: bool,
+    head: LayerHead, cache: RowCache, pending: tuple[Tensor, Tensor], inputs: GrowthInputs
 ) -> Proposal:
     """Read committed tokens and grow a tree after them.
 
@@ -52,13 +45,10 @@ def grow_in_one_call(
         cache: The head's cache; afterwards it counts the committed tokens.
         pending: (rows,) int64 committed tokens that the cache has no rows for, the last one being the root, and
             (rows, feature_size) features of the target one position before each.
-        sampling: Settings of the request.
-        tree: Bounds of the tree.
-        noise: As in `TreeGrower`.
-        chain: As in `TreeGrower`.
-        with_evidence: Whether nodes have the experts' evidence.
+        inputs: As in `TreeGrower`; with any function in `evidence` nodes have the experts' evidence.
     """
-    token_ids, features = pending
+    (token_ids, features), tree, chain = pending, inputs.tree, inputs.chain
+    schema = head.evidence_schema if inputs.evidence is not None else ()
     if token_ids.shape[0] > MOST_ROWS:
         # Kernels for many rows read a prompt faster
         head.extend(token_ids[:-1], features[:-1], cache)
@@ -67,19 +57,18 @@ def grow_in_one_call(
         output=head.output_layer,
         embedding=head.embedding,
         draft_token_ids=head.draft_token_ids,
-        directions=(head.output_weight, head.mean_output_row) if with_evidence else None,
+        directions=(head.output_weight, head.mean_output_row) if schema else None,
         token_ids=token_ids,
         features=features,
         cache=cache,
-        weights=_level_weights(head, sampling, tree),
-        noise=noise,
-        limits=_limits(head, sampling, tree, chain),
+        weights=_level_weights(head, inputs.sampling, tree),
+        noise=inputs.noise,
+        limits=_limits(head, inputs.sampling, tree, chain),
     )
     int_columns, float_columns = head.kernel.grow(growth)
-    names, evidence = (*INT_COLUMNS, *FLOAT_COLUMNS), {}
-    columns = dict(zip(names, (*int_columns, *float_columns[:2]), strict=True))
-    if with_evidence:
-        evidence = dict(zip(EVIDENCE, float_columns[2:].T.split(head.num_experts, dim=1), strict=True))
+    columns = dict(zip((*INT_COLUMNS, *FLOAT_COLUMNS), (*int_columns, *float_columns[:2]), strict=True))
+    matrices = float_columns[2:].T.split([width for _, width in schema], dim=1)
+    evidence = {name: matrix for (name, _), matrix in zip(schema, matrices, strict=True)}
     draft = DraftTree(**columns, evidence=evidence, max_depth=tree.depth)
     return Proposal(draft if chain is None else _merged(draft, chain, tree))
 
@@ -112,7 +101,7 @@ def _merged(full_tree: DraftTree, chain: Chain, tree: TreeConfig) -> DraftTree:
     candidates = Candidates(**columns, rows=rows).merged_with(chain)
 
     def evidence(chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
-        # Nodes of the chain alone have row 0, as the root has
+        # Nodes that only the chain proposed have row 0, as the root has
         return {name: numbers[chosen.rows] for name, numbers in full_tree.evidence.items()}, chosen.proposers
 
     most, depth = min(tree.nodes, full_tree.num_nodes) - 1, max(tree.depth, chain.token_ids.shape[0])

@@ -12,17 +12,18 @@ class DFlashConfig(DecoderConfig):
     """A DFlash head's config.
 
     Attributes:
-        block_size: tokens of a pass: the root and mask tokens.
-        mask_token_id: the target's token whose embedding stands at the others.
-        feature_layers: layers of the target, below its last, whose output it reads.
-        reads_last: it reads the target's last hidden state after them.
-        own_embedding, own_output: it has an embedding or output matrix of its own; else it shares the target's.
-        sample_from_anchor: the root's row predicts the next token and each mask the one after it, so that a block
-            has one level more; else the masks predict their own places.
-        sliding_layers, causal_layers: numbers, from 0 on, of the head's layers that see a window, and of those whose
-            rows do not see the rows after them.
-        sliding_window: positions that such a layer sees; None for all.
-        window_from_root: the window counts back from the root, for the whole block; else from every token.
+        block_size: Tokens of a pass: the root and mask tokens.
+        mask_token_id: Token of the target whose embedding is the input of mask tokens.
+        feature_layers: Layers of the target, below its last, whose output the head reads.
+        reads_last: Whether it also reads the target's last hidden state.
+        own_embedding: Whether it has its own embedding matrix instead of the target's.
+        own_output: Whether it has its own output matrix instead of the target's.
+        sample_from_anchor: True if the root's row predicts the next token and each mask the token after its position,
+            so that a block has one more level; False if masks predict the token at their position.
+        sliding_layers: Numbers of the head's layers, from 0, with a sliding window.
+        causal_layers: Numbers of the head's layers, from 0, whose rows do not attend to later rows.
+        sliding_window: Positions in the window; None for all.
+        window_from_root: Whether the window of a whole block ends at its root; otherwise at each token.
     """
 
     num_layers: int = count(1)
@@ -46,20 +47,20 @@ class DFlashConfig(DecoderConfig):
             need(is_ascending(layers, least), f"{name} must be ascending numbers from {least} on, not {layers}")
             object.__setattr__(self, name, tuple(layers))
         need(self.num_states > 0, "feature_layers names no layer of the target")
-        known = self.mask_token_id < self.vocab_size
-        need(known, f"mask_token_id must be a token of {self.vocab_size}, not {self.mask_token_id}")
+        is_known = self.mask_token_id < self.vocab_size
+        need(is_known, f"mask_token_id must be a token of {self.vocab_size}, not {self.mask_token_id}")
 
     def describe(self) -> str:
         return f"{super().describe()} over blocks of {self.block_size}, as DFlash's"
 
     @property
     def num_states(self) -> int:
-        """Hidden states of the target that it reads."""
+        """Number of the target's hidden states that the head reads."""
         return len(self.feature_layers) + self.reads_last
 
     @property
     def num_levels(self) -> int:
-        """Levels that a block predicts."""
+        """Number of levels that a block predicts."""
         return self.block_size - 1 + self.sample_from_anchor
 
     @property

@@ -1,4 +1,4 @@
-"""How a DFlash head learns: every position of a text is the root of a block of its own."""
+"""Training rule of DFlash heads: every position of a text is the root of its own block."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,10 @@ from jakiro.heads.learning import UnrolledRows, later
 
 
 def levels(head: DFlashHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
-    """Each block sees the text before its root and itself; see `HeadKind.levels`."""
+    """Yield the predictions of each level; a block attends to the text before its root and to itself.
+
+    See `HeadKind.levels`.
+    """
     size, length = head.config.block_size, features.shape[1]
     places, steps = torch.arange(length, device=ids.device), torch.arange(size, device=ids.device)
     rows = UnrolledRows()
@@ -24,5 +27,5 @@ def levels(head: DFlashHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
     embeddings = head.embed(token_ids.flatten(1))
     hidden = head.run(embeddings, positions, torch.cat([places, positions]), owners + 1, visible, rows)
     predicted = hidden.unflatten(1, (length, size))[:, :, size - head.levels :]
-    for number, each in enumerate(predicted.unbind(2)):
-        yield later(each, number)
+    for number, rows_of_level in enumerate(predicted.unbind(2)):
+        yield later(rows_of_level, number)

@@ -1,8 +1,8 @@
-"""The DFlash head: the root and mask tokens attend to states of the target and to one another, one pass for a block.
+"""The DFlash head: root and mask tokens attend to states of the target and to each other, one pass for a block.
 
-`fc` and `hidden_norm` make a context row of each committed token's states; every layer takes keys and values from them
-and from the block's rows, by the same matrices, and queries from the block's rows alone. Only context rows stay in the
-cache. The target's output rows score what `norm` gives. DFlash, arXiv 2602.06036, section 4.
+`fc` and `hidden_norm` map the states of each committed token to a context row. Every layer computes keys and values of
+the context rows and of the block's rows with the same matrices, and queries of the block's rows only. Only context rows
+stay in the cache. The target's output rows score the result of `norm`. DFlash, arXiv 2602.06036, section 4.
 """
 
 import torch
@@ -16,13 +16,13 @@ from jakiro.ops.rotary import apply_rotary, changes_with_length, signed
 
 
 class BlockAttention(HeadAttention):
-    """Attention of a block, which `fuse` leaves in three matrices: context needs two of them."""
+    """Attention of a block; `fuse` keeps the three matrices, because context rows use two of them."""
 
     def fuse(self) -> None:
         self.grouped = self.num_heads > self.num_kv_heads
 
     def write(self, context: Tensor, angles: Angles, cache: PassCache) -> None:
-        """Adds the keys and values of context, (batch, positions, hidden), to the cache."""
+        """Add the keys and values of context rows, (batch, positions, hidden), to the cache."""
         keys, values = (part(context).unflatten(-1, (-1, self.head_dim)) for part in (self.k_proj, self.v_proj))
         cos, signed_sin = (part[..., None, :] for part in angles)
         keys = apply_rotary(self.k_norm(keys), cos, signed_sin)
@@ -41,13 +41,13 @@ class BlockLayer(nn.Module):
         self.mlp = SwiGLUExpert(size, config.expert_intermediate_size)
 
     def forward(self, hidden: Tensor, angles: Angles, mask: Tensor, cache: PassCache) -> Tensor:
-        """(batch, tokens, hidden) → the same."""
+        """Return (batch, tokens, hidden) outputs of inputs of the same shape."""
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), angles, mask, cache)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
 
 class DFlashHead(StatesHead):
-    """Drafts a block at a time."""
+    """A head that drafts one block per pass."""
 
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__(config, (BlockLayer(config, index) for index in range(config.num_layers)))
@@ -60,12 +60,12 @@ class DFlashHead(StatesHead):
         return self.config.num_levels
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: PassCache) -> HeadOutput:
-        """Adds committed tokens' features, (tokens, feature_size), as context; the tokens are not needed."""
+        """Add the features of committed tokens, (tokens, feature_size), as context; the tokens are not used."""
         places = torch.arange(features.shape[0], device=features.device)
         return row_output(self.write(features[None], places + cache.length, cache))
 
     def write(self, features: Tensor, positions: Tensor, cache: PassCache) -> Tensor:
-        """Adds features, (batch, positions, feature_size), to the cache as context, (batch, positions, hidden)."""
+        """Add features, (batch, positions, feature_size), to the cache as context, (batch, positions, hidden)."""
         size = self.config.hidden_size
         states = features[..., size:]
         if self.config.reads_last:
@@ -77,7 +77,7 @@ class DFlashHead(StatesHead):
         return context
 
     def block(self, root_token: Tensor, cache: PassCache) -> HeadOutput:
-        """The pass that drafts: (1,) int64, the token after the cached ones → (1, levels, hidden) features."""
+        """Run the pass of a block: (1,) int64, the token after the cached ones → (1, levels, hidden) features."""
         size = self.config.block_size
         token_ids = torch.cat([root_token, root_token.new_full((size - 1,), self.config.mask_token_id)])
         positions = torch.arange(size, device=root_token.device) + cache.length
@@ -89,15 +89,17 @@ class DFlashHead(StatesHead):
     def run(
         self, hidden: Tensor, positions: Tensor, columns: Tensor, roots: Tensor, visible: Tensor, cache: PassCache
     ) -> Tensor:
-        """A pass over blocks.
+        """Run a pass over blocks.
 
         Args:
             hidden: (batch, tokens, hidden) embeddings.
-            positions: (tokens,) int64; roots: (tokens or 1,), of a token's root; columns: (columns,), of what they see.
-            visible: (tokens, columns) bool, which columns are context or of the same block.
+            positions: (tokens,) int64.
+            columns: (columns,) int64, positions of the columns to attend to.
+            roots: (tokens or 1,) int64, position of each token's root.
+            visible: (tokens, columns) bool, True for context and for columns of the same block.
 
         Returns:
-            (batch, tokens, hidden) features of the target, one for what every token predicts.
+            (batch, tokens, hidden), the predicted feature of the target for each token.
         """
         angles, masks = self._angles(hidden, positions), {}
         for number, layer in enumerate(self.layers):

@@ -1,7 +1,7 @@
-"""DFlash heads in our own form: z-lab's files (arXiv 2602.06036), and those in the format of vLLM's speculators.
+"""Conversion of published DFlash heads: z-lab's files (arXiv 2602.06036) and the format of vLLM's speculators.
 
-z-lab counts the target's layers from 0 and always reads them from Qwen 3's config; `dflash_config` beside it says what
-is DFlash's own. speculators counts from 1, and trains sliding layers by masks of their own.
+z-lab counts the target's layers from 0 and stores their sizes in a Qwen 3 config, with DFlash's own fields in
+`dflash_config`. speculators counts from 1 and trains sliding layers with other masks.
 """
 
 from torch import Tensor
@@ -10,24 +10,24 @@ from jakiro.heads.dflash.config import DFlashConfig
 from jakiro.heads.official import draft_vocabulary, layers_of_family, name_unread, refuse_other_values
 
 _NESTED, _LAYERS = "dflash_config", "transformer_layer_config"
-# Fields whose only value that is run here is this one
+# Fields with only one supported value
 _ONLY = {"input_embedding_scale": 1.0, "output_multiplier": 1.0, "final_logit_softcapping": None}
 _OWN = (
     _NESTED, _LAYERS, "block_size", "num_target_layers", "target_layer_ids", "mask_token_id", "is_causal",
     "layer_types", "aux_hidden_state_layer_ids", "sample_from_anchor", "sliding_window_non_causal",
     "target_hidden_size", "speculators_model_type", "speculators_version", "speculators_config",
 )  # fmt: skip
-# The target's own, or what training reads alone
+# Tensors of the target, or used by training only
 _STRAY = ("verifier_norm.weight", "verifier_lm_head.weight")
 
 
 def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
-    """Whether these are z-lab's; speculators' name their format."""
+    """Return whether the tensors are from z-lab; files of speculators name their format."""
     return {"fc.weight", "hidden_norm.weight"} <= set(tensors)
 
 
 def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[DFlashConfig, dict[str, Tensor]]:
-    """See `HeadKind.convert`."""
+    """Return config and tensors in the format of this package; see `HeadKind.convert`."""
     values = values | (values.get(_NESTED) or {})
     refuse_other_values(values, _ONLY, "DFlash")
     name_unread(values, (*_OWN, *_ONLY))
@@ -35,9 +35,9 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[DFlashConfig, dic
     fields, layer = read(values)
     for name in ("block_size", "mask_token_id"):
         if values.get(name) is None:
-            raise ValueError(f"The DFlash head's config.json lacks {name}; use the one published with these weights.")
+            raise ValueError(f"The DFlash head's config.json has no {name}; use the file published with these weights.")
         fields[name] = values[name]
-    tensors = {name: each for name, each in tensors.items() if name not in _STRAY}
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in _STRAY}
     drafted, own_output = draft_vocabulary(tensors, fields["vocab_size"], "DFlash")
     config = DFlashConfig(
         **fields,
@@ -53,17 +53,17 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[DFlashConfig, dic
 
 def _from_zlab(values: dict) -> tuple[dict, object]:
     fields, layer = layers_of_family({**_shape(values), "model_type": "qwen3"}, "DFlash")
-    count, own = values.get("num_target_layers"), fields["num_layers"]
+    count, num_layers = values.get("num_target_layers"), fields["num_layers"]
     layers = values.get("target_layer_ids")
     if layers is None and count is not None:
         # The published default: spread from the second layer to the third before the last
-        span = count - 4
-        layers = [count // 2] if own == 1 else [round(1 + place * span / (own - 1)) for place in range(own)]
-    # After the last layer the published code reads what the final norm gives
+        steps = [place * (count - 4) / (num_layers - 1) for place in range(num_layers)] if num_layers > 1 else []
+        layers = [round(1 + step) for step in steps] or [count // 2]
+    # The state after the last layer is the output of the final norm in the published code
     fields["reads_last"] = count is not None and count - 1 in (layers or ())
     fields["feature_layers"] = tuple(layer + 1 for layer in layers or () if layer + 1 != count)
     causal = values.get("is_causal")
-    fields["causal_layers"] = _sliding(layer) if causal is None else tuple(range(own)) if causal else ()
+    fields["causal_layers"] = _sliding(layer) if causal is None else tuple(range(num_layers)) if causal else ()
     return fields, layer
 
 
@@ -75,10 +75,10 @@ def _from_speculators(values: dict) -> tuple[dict, object]:
 
 
 def _shape(values: dict) -> dict:
-    """What transformers reads of the layers."""
+    """Return the fields that transformers reads."""
     return {name: value for name, value in values.items() if name == "layer_types" or name not in (*_OWN, *_ONLY)}
 
 
 def _sliding(layer) -> tuple[int, ...]:
     types = getattr(layer, "layer_types", None) or ()
-    return tuple(number for number, each in enumerate(types) if each == "sliding_attention")
+    return tuple(number for number, layer_type in enumerate(types) if layer_type == "sliding_attention")

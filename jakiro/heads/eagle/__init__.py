@@ -1,9 +1,9 @@
-"""EAGLE-1 and EAGLE-2 heads (arXiv 2406.16858): one dense layer that goes on with its own features."""
+"""EAGLE-1 and EAGLE-2 heads (arXiv 2406.16858): one dense layer that continues from its own features."""
 
 from jakiro.heads import layer_learning
 from jakiro.heads.eagle import published
 from jakiro.heads.eagle.config import EagleConfig
+from jakiro.heads.eagle.network import EagleHead
 from jakiro.heads.kind import HeadKind
-from jakiro.heads.layer_head import LayerHead
 
-EAGLE = HeadKind.of(EagleConfig, LayerHead, published, layer_learning)
+EAGLE = HeadKind.of(EagleConfig, EagleHead, published, layer_learning)

@@ -12,13 +12,16 @@ class Eagle3Config(DecoderConfig):
     """An EAGLE-3 head's config.
 
     Attributes:
-        feature_layers: layers of the target whose output it reads; empty for 2, L // 2 and L − 3 of L layers.
-        target_hidden_size: width of each of these states; hidden_size is the head's own.
-        own_embedding, own_output: it has embedding rows or output rows of its own; else it shares the target's.
-        qk_norm: queries and keys are normalised per head, as in Qwen3's layers.
-        norm_before_residual: the first layer's residual is h after its norm.
-        norm_before_fc: one norm over all states before `fc`. fc_norm: one for each of them.
-        norm_output: the state that is fed back is the one after the last norm (EAGLE-3.1).
+        feature_layers: Layers of the target whose output the head reads; empty for 2, L // 2 and L − 3 of L layers.
+        target_hidden_size: Width of each of these states; `hidden_size` is the width of the head.
+        num_states: Number of states.
+        own_embedding: Whether it has its own embedding rows instead of the target's.
+        own_output: Whether it has its own output rows instead of the target's.
+        qk_norm: Whether queries and keys are normalized per head, as in Qwen3's layers.
+        norm_before_residual: Whether the first layer's residual is h after its norm.
+        norm_before_fc: Whether one norm is applied to all states together before `fc`.
+        fc_norm: Whether each state has its own norm before `fc`.
+        norm_output: Whether the state that is fed back is the one after the last norm (EAGLE-3.1).
     """
 
     num_layers: int = count(1)
@@ -45,11 +48,11 @@ class Eagle3Config(DecoderConfig):
             not (self.norm_before_fc and self.fc_norm),
             "norm_before_fc and fc_norm exclude each other; use the config of these weights",
         )
-        for own, what in ((self.own_embedding, "embedding rows"), (self.own_output, "output rows")):
+        for has_own, description in ((self.own_embedding, "embedding rows"), (self.own_output, "output rows")):
             need(
-                own or self.target_hidden_size == self.hidden_size,
+                has_own or self.target_hidden_size == self.hidden_size,
                 f"hidden_size {self.hidden_size} differs from the target's {self.target_hidden_size}, so the head "
-                f"needs {what} of its own, and there are none",
+                f"needs {description} of its own, and there are none",
             )
 
     def describe(self) -> str:

@@ -73,7 +73,7 @@ class Eagle3Head(StatesHead):
         """Run one pass over tokens; arguments as in `LayerHead.forward`.
 
         Args:
-            features: (batch, rows, hidden), the head's own states, or the target's as `fused` returns them.
+            features: (batch, rows, hidden), the head's own states, or the target's as `map_features` returns them.
         """
         hidden = features
         cos, sin = self.rotary(hidden, positions)
@@ -83,9 +83,9 @@ class Eagle3Head(StatesHead):
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: PassCache) -> HeadOutput:
         """Extend the cache by committed tokens and the target's features, which `fc` maps to the head's width."""
-        return super().extend(token_ids, self.fused(features), cache)
+        return super().extend(token_ids, self.map_features(features), cache)
 
-    def fused(self, features: Tensor) -> Tensor:
+    def map_features(self, features: Tensor) -> Tensor:
         """Map the target's features to the head's width.
 
         Args:

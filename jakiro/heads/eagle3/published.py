@@ -1,7 +1,7 @@
-"""EAGLE-3 heads in our own form: the official files (arXiv 2503.01840), and those in the format of vLLM's speculators.
+"""Conversion of published EAGLE-3 heads: official files (arXiv 2503.01840) and the format of vLLM's speculators.
 
-Both hold a draft vocabulary as `d2t`: draft id i means token i + d2t[i]. The official config.json has a head's sizes at
-its top; speculators' has them under `transformer_layer_config`, and only those that differ from that family's usual.
+Both store a draft vocabulary as `d2t`: draft id i is token i + d2t[i]. The official config.json has the sizes of a head
+at the top level; speculators' has them in `transformer_layer_config`, without values that are the family's defaults.
 """
 
 from torch import Tensor
@@ -19,7 +19,7 @@ from jakiro.heads.official import (
 
 _LAYERS = "eagle_aux_hidden_state_layer_ids"
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-# Fields whose only value that is run here is this one, at the top of a config.json or under "eagle_config"
+# Fields with only one supported value, at the top level of config.json or in "eagle_config"
 _ONLY = {
     "use_aux_hidden_state": True,
     "use_input_layernorm_in_first_layer": True,
@@ -35,12 +35,12 @@ _READ = {
 
 
 def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
-    """Whether these are an official head's; the others name their format."""
+    """Return whether the tensors are from an official head; files of speculators name their format."""
     return any(name.startswith("midlayer.") for name in tensors)
 
 
 def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
-    """See `HeadKind.convert`."""
+    """Return config and tensors in the format of this package; see `HeadKind.convert`."""
     values = values | (values.get("eagle_config") or {})
     refuse_other_values(values, _ONLY, "EAGLE-3")
     name_unread(values, _READ)
@@ -55,14 +55,14 @@ def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dic
         raise ValueError(f"The EAGLE-3 head has {layers} decoder layers, official ones have 1; use another.")
     refuse_activation(values.get("hidden_act", "silu"), "EAGLE-3")
     return _own_form(
-        fields, values, {name.replace("midlayer.", "layers.0.", 1): each for name, each in tensors.items()}
+        fields, values, {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in tensors.items()}
     )
 
 
 def _own_form(fields: dict, values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
     if "fc.weight" not in tensors:
-        raise ValueError("The EAGLE-3 head lacks fc.weight; the file is incomplete; download it again.")
-    tensors = {name: each for name, each in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
+        raise ValueError("The EAGLE-3 head has no fc.weight; the file is incomplete; download it again.")
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
     hidden_size, vocab_size = fields["hidden_size"], fields["vocab_size"]
     target_size = values.get("target_hidden_size") or hidden_size
     states, rest = divmod(tensors["fc.weight"].shape[1], target_size)

@@ -13,9 +13,9 @@ class JakiroConfig(LayerConfig):
     """One layer with a mixture of experts.
 
     Attributes:
-        fusion: "summed" adds the experts and has a contrastive branch with two of them (arXiv 2502.06282); in
-            "decoupled" each expert has a distribution of its own.
-        num_experts: 2, or 1.
+        fusion: "summed" adds the experts and has a contrastive branch with two of them (arXiv 2502.06282); with
+            "decoupled" each expert has its own distribution.
+        num_experts: 1 or 2.
     """
 
     fusion: str = "summed"
@@ -29,7 +29,7 @@ class JakiroConfig(LayerConfig):
 
     @property
     def contrastive(self) -> bool:
-        """Whether one pass also predicts one position further (CEPD)."""
+        """True if one pass also predicts the position after the next one (CEPD)."""
         return self.fusion == "summed" and self.num_experts == 2
 
     def describe(self) -> str:

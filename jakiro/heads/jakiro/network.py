@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.heads.jakiro.config import JakiroConfig
-from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.jakiro.evidence import ExpertEvidenceHead
 from jakiro.heads.layers import HeadOutput, SwiGLUExpert
 
 
@@ -24,8 +24,8 @@ class GELUExpert(nn.Module):
     inner = staticmethod(functional.gelu)
 
 
-class JakiroHead(LayerHead):
-    """A head whose experts are summed, or have a distribution each."""
+class JakiroHead(ExpertEvidenceHead):
+    """A head with experts that are summed, or that have a distribution each."""
 
     def __init__(self, config: JakiroConfig) -> None:
         self.num_experts, self.has_contrastive_branch = config.num_experts, config.contrastive

@@ -1,4 +1,4 @@
-"""Published Jakiro and Jakiro* heads, recognised by their experts' tensors."""
+"""Conversion of published Jakiro and Jakiro* heads, recognized by the tensors of their experts."""
 
 from torch import Tensor
 
@@ -10,15 +10,15 @@ _GELU = (".fc.weight", ".proj.weight")
 
 
 def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
-    """Whether there are experts, most of them of one form."""
+    """Return whether the tensors have experts, most of them of one form."""
     return _count(tensors, _SWIGLU) != _count(tensors, _GELU)
 
 
 def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[JakiroConfig, dict[str, Tensor]]:
-    """See `HeadKind.convert`."""
+    """Return config and tensors in the format of this package; see `HeadKind.convert`."""
     fields = layer_fields(values, tensors)
     if _count(tensors, _SWIGLU) > _count(tensors, _GELU):
-        # The official SwiGLU experts are square, whatever their config's intermediate_size says
+        # The official SwiGLU experts are square; intermediate_size in their config is not used
         fields["expert_intermediate_size"] = fields["hidden_size"]
     else:
         fields["fusion"] = "decoupled"

@@ -7,12 +7,12 @@ from jakiro.heads.config import DraftConfig, count
 
 @dataclass(frozen=True, kw_only=True)
 class MedusaConfig(DraftConfig):
-    """MLPs alone.
+    """Config of a Medusa head, which consists of MLPs.
 
     Attributes:
-        num_mlps: each predicts a level without waiting for the level above.
-        published_blocks: residual blocks of MLPs in the form that the paper's authors publish, for drafting only; 0
-            for ours.
+        num_mlps: Number of MLPs; each predicts a level independently of the level above.
+        published_blocks: Number of residual blocks of an MLP in the form that the paper's authors publish, which is
+            supported for drafting only; 0 for the form of this package.
     """
 
     num_mlps: int = count(5)

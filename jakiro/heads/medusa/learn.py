@@ -1,4 +1,4 @@
-"""How a Medusa head learns: its MLPs read the target's feature alone."""
+"""Training rule of Medusa heads: the MLPs read only the target's feature."""
 
 from collections.abc import Iterator
 
@@ -11,28 +11,28 @@ from jakiro.heads.medusa.network import MedusaHead
 
 
 def levels(head: MedusaHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
-    """See `HeadKind.levels`."""
-    for number, each in enumerate(head(features)):
-        yield later(each, number)
+    """Yield the predictions of each MLP; see `HeadKind.levels`."""
+    for number, features_of_level in enumerate(head(features)):
+        yield later(features_of_level, number)
 
 
 @torch.no_grad()
 def start(head: MedusaHead, texts: Texts, seed: int) -> None:
-    """Residual blocks begin at zero, as in the paper; last matrices map a feature to the one of their level.
+    """Set residual blocks to zero, as in the paper, and fit the last matrices to the features of their levels.
 
-    There is nothing to draw.
+    The seed is not used.
     """
     count = head.config.num_mlps
-    known = [features for _, features in texts if len(features) > count]
-    rows = torch.cat([features[:-count] for features in known])
+    long_texts = [features for _, features in texts if len(features) > count]
+    rows = torch.cat([features[:-count] for features in long_texts])
     for number, mlp in enumerate(head.mlps, start=1):
         mlp.block.linear.weight.zero_()
         mlp.block.linear.bias.zero_()
-        wanted = torch.cat([features[number : len(features) - count + number] for features in known])
-        fit(mlp.write, rows, wanted)
+        expected = torch.cat([features[number : len(features) - count + number] for features in long_texts])
+        fit(mlp.write, rows, expected)
 
 
 def whitening(head: MedusaHead, texts: Texts) -> dict[str, Tensor]:
-    """See `HeadKind.whitening`."""
+    """Return the same whitening matrix for all weights; see `HeadKind.whitening`."""
     stream = whitening_matrix(sample_rows(head, texts)[1])
     return {name: stream for name, parameter in head.named_parameters() if parameter.ndim == 2}

@@ -1,7 +1,7 @@
-"""The Medusa head: one MLP for each level reads the target's last feature; nothing is drafted serially.
+"""The Medusa head: one MLP for each level reads the target's last feature, so all levels are drafted in parallel.
 
-As in Medusa-1 (arXiv 2401.10774) each MLP is a residual block h + silu(W h + b) and a last matrix of its own. There the
-last matrix has a row for each token; here it maps to a feature, which the target's output rows score for all levels.
+As in Medusa-1 (arXiv 2401.10774), each MLP is a residual block h + silu(W h + b) and a last matrix. In the paper the
+last matrix has a row for each token. Here it maps to a feature, which the target's output rows score.
 """
 
 import torch
@@ -24,7 +24,7 @@ class ResidualBlock(nn.Module):
 
 
 class MedusaMLP(nn.Module):
-    """From the target's feature to the one that is a fixed number of positions further."""
+    """Prediction of the target's feature a fixed number of positions later."""
 
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class MedusaMLP(nn.Module):
 
 
 class PublishedMedusaMLP(nn.Module):
-    """As it is published: residual blocks, and output rows of its own over the whole vocabulary."""
+    """The published form of an MLP: residual blocks, and its own output rows over the whole vocabulary."""
 
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class PublishedMedusaMLP(nn.Module):
 
 
 class MedusaHead(FeatureHead):
-    """MLPs alone, one for each level."""
+    """A head of MLPs, one for each level."""
 
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__(config)
@@ -60,11 +60,11 @@ class MedusaHead(FeatureHead):
         return self.config.num_mlps
 
     def forward(self, features: Tensor) -> Tensor:
-        """The target's features, (…, hidden), to (levels, …, hidden) of what each level's MLP predicts."""
+        """Map the target's features, (…, hidden), to the predictions of each level's MLP, (levels, …, hidden)."""
         return torch.stack([mlp(features) for mlp in self.mlps])
 
     def logits(self, features: Tensor) -> Tensor:
-        """As `DraftHead.logits`; MLPs with output rows of their own take (levels, hidden), a row for each level."""
+        """Return logits as `DraftHead.logits`; published MLPs require (levels, hidden) features, a row per level."""
         if not self.config.published_blocks:
             return super().logits(features)
         return torch.stack([mlp.output(row[None])[0] for mlp, row in zip(self.mlps, features, strict=False)])

@@ -8,10 +8,10 @@ from jakiro.heads.layer_config import LayerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelSpecConfig(LayerConfig):
-    """One dense layer with mask tokens.
+    """Config of a dense layer with mask tokens.
 
     Attributes:
-        num_masks: each predicts a level without waiting for the level above.
+        num_masks: Number of mask tokens; each predicts a level independently of the level above.
     """
 
     num_masks: int = count(4)

@@ -1,4 +1,4 @@
-"""How a ParallelSpec head learns: each position has masks of its own, which begin as mean rows."""
+"""Training rule of ParallelSpec heads: each position has its own masks, which are initialized with mean rows."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,10 @@ NOISE = 0.1
 
 
 def levels(head: MaskedHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
-    """Each position's masks see the text up to it and those of its masks that come before; see `HeadKind.levels`."""
+    """Yield the predictions of each level; a mask attends to the text up to its position and to earlier masks there.
+
+    See `HeadKind.levels`.
+    """
     embeddings = head.embed(ids[:, 1:])
     positions = torch.arange(embeddings.shape[1], device=ids.device)[None]
     rows = UnrolledRows()
@@ -27,7 +30,7 @@ def levels(head: MaskedHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
 
 @torch.no_grad()
 def start(head: MaskedHead, texts: Texts, seed: int) -> None:
-    """The layer as any head's; every mask as the mean token and feature, with a little noise that tells them apart."""
+    """Initialize the layer as in other heads, and every mask with the mean embedding and feature plus small noise."""
     layer_learning.start(head, texts, seed)
     torch.manual_seed(seed)
     inputs, _, _ = sample_rows(head, texts)

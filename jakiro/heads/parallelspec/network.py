@@ -1,7 +1,7 @@
-"""The ParallelSpec head: a layer of one expert and k learned mask tokens that follow the root, one pass for all levels.
+"""The ParallelSpec head: a layer with one expert and k learned mask tokens after the root, one pass for all levels.
 
-The root's row predicts the next feature, mask i the one i positions further. Rows are causal, so a mask sees the masks
-before it. ParallelSpec, arXiv 2410.05589.
+The root's row predicts the next feature, mask i the feature i positions later. Rows are causal, so a mask attends to
+the masks before it. ParallelSpec, arXiv 2410.05589.
 """
 
 import torch
@@ -14,7 +14,7 @@ from jakiro.ops.cache import RowCache
 
 
 class MaskedHead(LayerHead):
-    """A layer with mask tokens; each has a row in place of a token's embedding and one in place of a feature."""
+    """A layer with mask tokens; each mask has a learned embedding and a learned feature."""
 
     def __init__(self, config: ParallelSpecConfig) -> None:
         super().__init__(config)
@@ -27,6 +27,6 @@ class MaskedHead(LayerHead):
         return 1 + self.config.num_masks
 
     def extend(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """As `LayerHead.extend`, with the masks' rows after the tokens'; the caller drops them from the cache."""
+        """Extend the cache by tokens and by the masks after them; the caller removes the masks' rows."""
         embeddings = torch.cat([self.embed(token_ids), self.mask_embeddings])
         return self._extend(embeddings, torch.cat([features, self.mask_features]), cache)

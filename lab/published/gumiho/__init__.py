@@ -1,4 +1,4 @@
-"""Gumiho heads (arXiv 2503.10135): two serial levels, then MLPs for all further levels at once."""
+"""Gumiho heads (arXiv 2503.10135): two serial levels, then MLPs for all deeper levels at once."""
 
 from jakiro.heads.kind import HeadKind
 from lab.published.gumiho import learn, published

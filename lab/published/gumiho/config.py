@@ -1,4 +1,4 @@
-"""A Gumiho head's config.json."""
+"""Config of a Gumiho head."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ class GumihoConfig(LayerConfig):
     """Two dense layers, then MLPs for the levels after the second.
 
     Attributes:
-        num_mlps: each predicts a level without waiting for the level above.
-        published_blocks: residual blocks of MLPs in the form that the paper's authors publish, for drafting only; 0
-            for ours.
+        num_mlps: number of MLPs; each predicts one level without waiting for the level above.
+        published_blocks: residual blocks per MLP in the form published by the paper's authors, for drafting only; 0 for
+            our form.
     """
 
     num_layers: int = count(2)
@@ -22,7 +22,7 @@ class GumihoConfig(LayerConfig):
     kind = "gumiho"
 
     def describe(self) -> str:
-        return f"{super().describe()} and {self.num_mlps} MLPs for further levels, as Gumiho's"
+        return f"{super().describe()} and {self.num_mlps} MLPs for deeper levels, as in Gumiho"
 
     @property
     def only_drafts(self) -> bool:

@@ -1,8 +1,8 @@
-"""The Gumiho head: two layers predict two levels serially, then an MLP for each further level, all at once.
+"""The Gumiho head: two layers predict two levels serially, then one MLP per deeper level, all at once.
 
-The MLPs read the layers' inputs for the tokens of both levels, [fc(E[t1]; h0); fc(E[t2]; h1)], where h0 and h1 are the
-features that t1 and t2 were chosen from. Gumiho, arXiv 2503.10135; its MLPs are chains of residual blocks, ours correct
-the second of these rows, which is already a guess of the third level's feature.
+The MLPs read the layers' inputs for the tokens of both levels, [fc(E[t1]; h0); fc(E[t2]; h1)], where t1 was chosen from
+the feature h0 and t2 from h1. In Gumiho (arXiv 2503.10135) the MLPs are chains of residual blocks; ours correct the
+second of these rows, which is already an estimate of the third level's feature.
 """
 
 import torch
@@ -14,12 +14,12 @@ from jakiro.heads.medusa.network import ResidualBlock
 from jakiro.ops.linear import Packing, pack_linears
 from lab.published.gumiho.config import GumihoConfig
 
-# Levels that the layers draft, one after the other
+# Levels that the layers draft serially
 SERIAL = 2
 
 
 class ParallelMLP(nn.Module):
-    """second + write(silu(read([first; second]))), the feature of one level."""
+    """MLP of one level: second + write(silu(read([first; second])))."""
 
     def __init__(self, config: GumihoConfig) -> None:
         super().__init__()
@@ -27,16 +27,16 @@ class ParallelMLP(nn.Module):
         self.write = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(…, 2 · hidden) → (…, hidden)."""
+        """Map (…, 2 · hidden) rows to (…, hidden) features."""
         return rows[..., self.write.out_features :] + self.write(self.inner(rows))
 
     def inner(self, rows: Tensor) -> Tensor:
-        """What the last matrix reads."""
+        """Return the input of the last matrix."""
         return functional.silu(self.read(rows))
 
 
 class PublishedGumihoMLP(nn.Module):
-    """As it is published: silu(read([first; second])), then residual blocks."""
+    """MLP of one level in the published form: silu(read([first; second])), then residual blocks."""
 
     def __init__(self, config: GumihoConfig) -> None:
         super().__init__()
@@ -44,12 +44,12 @@ class PublishedGumihoMLP(nn.Module):
         self.blocks = nn.Sequential(*(ResidualBlock(config.hidden_size) for _ in range(config.published_blocks)))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(…, 2 · hidden) → (…, hidden)."""
+        """Map (…, 2 · hidden) rows to (…, hidden) features."""
         return self.blocks(functional.silu(self.read(rows)))
 
 
 class GumihoHead(LayerHead):
-    """Layers for the first two levels, MLPs for those after them."""
+    """Layers for the first two levels and MLPs for deeper levels."""
 
     def __init__(self, config: GumihoConfig) -> None:
         super().__init__(config)
@@ -65,12 +65,11 @@ class GumihoHead(LayerHead):
         pack_linears(self.mlps, packing)
 
     def further(self, first: Tensor, second: Tensor, count: int) -> Tensor:
-        """(count, …, hidden) features of the levels after the second.
+        """Return (count, …, hidden) features of the levels after the second.
 
         Args:
-            first, second: (…, hidden), what `fc` makes of the tokens of levels 1 and 2 and the features that they
-                were chosen from.
-            count: levels at most.
+            first, second: (…, hidden), outputs of `fc` for the tokens of levels 1 and 2 and the features before them.
+            count: maximum number of levels.
         """
         rows = torch.cat([first, second], dim=-1)
         return torch.stack([mlp(rows) for mlp in self.mlps[:count]])

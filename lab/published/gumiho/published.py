@@ -1,4 +1,4 @@
-"""Published Gumiho heads: two layers as in EAGLE's files, and chains of a reader and residual blocks beside them."""
+"""Published Gumiho heads: two layers in EAGLE's format, and MLPs as chains of a reader and residual blocks."""
 
 import re
 
@@ -8,22 +8,22 @@ from jakiro.heads.medusa.published import mlp_tensors
 from jakiro.heads.official import layer_fields, layer_tensors
 from lab.published.gumiho.config import GumihoConfig
 
-# MLP, its place in the chain, and the rest of the name
+# Number of the MLP, position in the chain, rest of the name
 _NAME = re.compile(r"mlp\.(?:mlp\.)?(\d+)\.(\d+)\.(.+)")
 
 
 def recognise(values: dict, tensors: dict[str, Tensor]) -> bool:
-    """Whether there are MLPs beside layers."""
+    """Return whether the tensors contain the MLPs of a Gumiho head."""
     return any(_NAME.fullmatch(name) for name in tensors)
 
 
 def convert(values: dict, tensors: dict[str, Tensor]) -> tuple[GumihoConfig, dict[str, Tensor]]:
-    """See `HeadKind.convert`."""
+    """Convert a published head; see `HeadKind.convert`."""
     mlps, count, blocks = mlp_tensors(_NAME, tensors, "Gumiho", _renamed)
-    others = {name: tensor for name, tensor in tensors.items() if not _NAME.fullmatch(name)}
-    fields = layer_fields(values, others, num_layers=2)
+    rest = {name: tensor for name, tensor in tensors.items() if not _NAME.fullmatch(name)}
+    fields = layer_fields(values, rest, num_layers=2)
     config = GumihoConfig(**fields, num_mlps=count, published_blocks=blocks)
-    return config, layer_tensors(config, others) | mlps
+    return config, layer_tensors(config, rest) | mlps
 
 
 def _renamed(place: int, last: int, rest: str) -> str:

@@ -1,4 +1,4 @@
-"""A head's passes are counted along written answers."""
+"""Counts of a head's serial passes along written answers."""
 
 import json
 
@@ -29,21 +29,21 @@ def target():
         (head_fields(KNOWN["medusa"]), 1),
     ],
 )
-def test_passes_that_follow_one_another_are_counted(model, target, tmp_path, trains, passes):  # noqa: F811
-    """A tree that holds all candidates of four levels; the contrastive branch gives the last one without a pass."""
+def test_serial_passes_are_counted(model, target, tmp_path, trains, passes):  # noqa: F811
+    """A tree with all candidates of four levels; the contrastive branch drafts the last level without a pass."""
     head = tiny_head(target, known=KNOWN, **trains)
-    sampling, whole = SamplingParams(max_new_tokens=12), TreeConfig(width=2, depth=4, nodes=64)
+    sampling, tree = SamplingParams(max_new_tokens=12), TreeConfig(width=2, depth=4, nodes=64)
     answers = answers_of(model, tmp_path, sampling)
-    assert mean_passes(KNOWN.drafter_of(head), answers, sampling, whole) == passes
+    assert mean_passes(KNOWN.drafter_of(head), answers, sampling, tree) == passes
 
 
-def test_the_command_adds_passes_to_what_evaluate_wrote(tmp_path):
+def test_the_command_adds_passes_to_the_scores_of_evaluate(tmp_path):
     save_target(tmp_path / "target", tiny_model())
     save_head(tiny_head(tiny_target()), tmp_path / "head")
     names = {"head": str(tmp_path / "head"), "target": str(tmp_path / "target"), "answers": str(tmp_path / "answers")}
-    given = {"limit": 2, "max_new_tokens": 8, "temperatures": (0.0,), "nodes": (2, 8)}
+    options = {"limit": 2, "max_new_tokens": 8, "temperatures": (0.0,), "nodes": (2, 8)}
     numbers = tmp_path / "numbers.json"
-    numbers.write_text(evaluate(EvaluateConfig(**names, **given, dtype="float32")).to_json(), encoding="utf-8")
+    numbers.write_text(evaluate(EvaluateConfig(**names, **options, dtype="float32")).to_json(), encoding="utf-8")
     before = json.loads(numbers.read_text(encoding="utf-8"))
     count(numbers, **names)
     after = json.loads(numbers.read_text(encoding="utf-8"))

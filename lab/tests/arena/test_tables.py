@@ -1,4 +1,4 @@
-"""The arena's tables: docs/arena.md and lab/README.md show what the raw data gives."""
+"""Tables of docs/arena.md, compared with the raw data."""
 
 import json
 from pathlib import Path
@@ -10,12 +10,12 @@ from lab.figures import END, START, between, write
 from lab.tests.arena.test_standings import bench_of
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "docs" / "arena.md", ROOT / "lab" / "README.md"]
+PAGE = ROOT / "docs" / "arena.md"
 
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Both disciplines, taken from the folders in which a benchmark left them."""
+    """Convert the result folders of a benchmark into raw data of both comparisons."""
     monkeypatch.setattr(tables, "folder", lambda: tmp_path)
     benches = {standings.OWN_SIZE: bench_of(("auto",), faster=1.25), standings.SAME_NODES: bench_of((8, 14))}
     for name, bench in benches.items():
@@ -25,11 +25,10 @@ def measured(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_tables_are_put_between_their_marks_and_name_the_fastest(measured, tmp_path, monkeypatch):
+def test_tables_are_written_between_their_marks_and_name_the_fastest(measured, tmp_path):
     page = tmp_path / "page.md"
     marks = "\n".join(f"{START.format(name=name)}old{END}" for name in ("own-size", "same-nodes"))
     page.write_text(f"Before\n{marks}\nAfter\n", encoding="utf-8")
-    monkeypatch.delitem(tables.BLOCKS, "best-source")
     write([page], {name: tables.block(name) for name in tables.BLOCKS})
     text = page.read_text(encoding="utf-8")
     assert "old" not in text and text.startswith("Before\n") and text.endswith("\nAfter\n")
@@ -39,11 +38,11 @@ def test_tables_are_put_between_their_marks_and_name_the_fastest(measured, tmp_p
 
 
 @pytest.mark.parametrize("name", tables.BLOCKS)
-def test_the_arena_s_pages_show_what_their_raw_data_gives(name):
-    (text,) = [text for page in PAGES if START.format(name=name) in (text := page.read_text(encoding="utf-8"))]
+def test_the_page_has_the_tables_of_the_raw_data(name):
+    text = PAGE.read_text(encoding="utf-8")
     start, end = between(text, name)
     assert text[start:end] == tables.block(name)
 
 
-def test_the_page_s_leaderboard_is_that_of_the_raw_data():
+def test_the_leaderboard_file_matches_the_raw_data():
     assert tables.path_of(tables.LEADERBOARD).read_text(encoding="utf-8") == tables.leaderboard()

@@ -1,22 +1,22 @@
-"""MCSD with independent draws: their law, and the trees that are made of them."""
+"""MCSD with independent draws: their law, and their trees."""
 
 import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafters.base import TreeLimits
+from jakiro.drafters.base import DraftRequest
 from lab.methods.mcsd_replacing import ReplacingGrower, replacing_drafter, split_times
-from lab.tests.published.test_mcsd import SEEDS, Q, chi_square, drawn, heads, started  # noqa: F401
+from lab.tests.published.test_mcsd import SEEDS, Q, chi_square, draw_two, heads, started  # noqa: F401
 from tests.support import HEADS, assert_is_a_tree
 
 
 def test_split_times_give_independent_draws():
-    # 51.2 is exceeded by one in a thousand at 24 degrees of freedom
-    assert chi_square([drawn(ReplacingGrower, seed) for seed in range(SEEDS)], Q[:, None] * Q[None]) < 51.2
+    # With 24 degrees of freedom, one in a thousand samples exceeds 51.2
+    assert chi_square([draw_two(ReplacingGrower, seed) for seed in range(SEEDS)], Q[:, None] * Q[None]) < 51.2
 
 
-def test_split_times_are_made_of_the_target_s_own():
+def test_split_times_are_consistent_with_the_target_s_noise():
     noise = KeyedNoise(3).at(torch.tensor(8), torch.arange(50))
     times = split_times(noise, 3, 8, 4)
     torch.testing.assert_close(times.amin(0) * 4, (-noise).exp())
@@ -25,7 +25,9 @@ def test_split_times_are_made_of_the_target_s_own():
 
 def test_independent_draws_are_one_chain_at_temperature_zero(heads):  # noqa: F811
     tree = (
-        started(replacing_drafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+        started(replacing_drafter, heads["decoupled"], SamplingParams())
+        .propose(DraftRequest(TreeConfig(8, 3, 21)))
+        .tree
     )
     assert tree.parents.tolist() == [-1, 0, 1, 2]
 
@@ -34,5 +36,5 @@ def test_independent_draws_are_one_chain_at_temperature_zero(heads):  # noqa: F8
 def test_trees_are_trees(heads, name):  # noqa: F811
     for sampling in (SamplingParams(), SamplingParams(1.0, seed=4)):
         assert_is_a_tree(
-            started(replacing_drafter, heads[name], sampling).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+            started(replacing_drafter, heads[name], sampling).propose(DraftRequest(TreeConfig(8, 3, 21))).tree
         )

@@ -1,4 +1,4 @@
-"""An answer of the lab's methods that begins like an earlier one takes over what was read, and is the same."""
+"""Prefix caches: an answer of the lab's methods reuses the rows of an earlier chat and is the same."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from lab import KNOWN, METHODS
 from tests.decode import test_prefix_cache as prefix
 from tests.support import tiny_generator
 
-# Drafts on top of the target's first layers read the prompt again
+# Methods that draft with the target's first layers read the prompt again
 AGAIN = {"exit", "distillspec", "s2d", "mcsd_exit"}
 
 
@@ -18,7 +18,7 @@ def mixing():
 
 @pytest.mark.parametrize("sampling", prefix.SAMPLINGS, ids=["greedy", "sampled"])
 @pytest.mark.parametrize("method", [method.name for method in METHODS])
-def test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, method, sampling):
+def test_a_chat_of_three_turns_is_the_same_with_a_prefix_cache(mixing, method, sampling):
     generator = mixing["summed"]
     prefixes, messages, before = PrefixStore().of(), prefix.conversation("Why is it so?"), 0
     for turn in range(3):
@@ -28,6 +28,8 @@ def test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, method, sampling
         messages += prefix.conversation("", trace.text)[1:] + prefix.conversation(f"And {turn}?")
 
 
-@pytest.mark.parametrize("method", [each.name for each in METHODS if each.needs.head and each.name not in AGAIN])
-def test_the_head_takes_over_its_rows(mixing, method):
+@pytest.mark.parametrize(
+    "method", [method.name for method in METHODS if method.needs.head and method.name not in AGAIN]
+)
+def test_the_head_reuses_its_rows(mixing, method):
     prefix.test_head_reuses_its_rows(mixing, "summed", method)

@@ -1,7 +1,6 @@
-"""Drafts that run the target's own layers: what they propose is what these layers say of the text so far."""
+"""Drafts that run the target's own layers propose the predictions of these layers."""
 
 import json
-from functools import partial
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ from torch import nn
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafters.base import Resources, TreeLimits
+from jakiro.drafters.base import DraftRequest, Resources
 from jakiro.drafters.head import HeadDrafter
 from jakiro.drafters.registry import PLAIN
 from jakiro.generator import JakiroGenerator
@@ -31,18 +30,18 @@ GREEDY, CHAIN = SamplingParams(), TreeConfig(width=1, depth=3, nodes=4)
 
 
 def proposed(drafter, chunks=(9, 4, 1, 6)):
-    """By the tokens that were committed: the chain that is proposed then, and its probabilities."""
+    """Yield the number of committed tokens, the chain that is then proposed, and its probabilities."""
     end = chunks[0]
     session = drafter.start(prompt_of(TEXT[:end], torch.zeros(end - 1, 64)), GREEDY, KeyedNoise(0))
     for count in (*chunks[1:], 0):
-        tree = session.propose(TreeLimits(CHAIN)).tree
+        tree = session.propose(DraftRequest(CHAIN)).tree
         yield end, tree.token_ids.tolist()[1:], tree.draft_probs.tolist()[1:]
         session.observe(committed(TEXT[end : end + count], torch.zeros(count, 64))) if count else None
         end += count
 
 
-def assert_says(drafter, probs_after, most=1e-3):
-    """Every proposed token has the chance that `probs_after` gives it after the text and the tokens before it."""
+def assert_predicts(drafter, probs_after, most=1e-3):
+    """Assert that every proposed token has the probability of `probs_after` after the text and the earlier tokens."""
     for end, chain, probs in proposed(drafter):
         for depth, (token, prob) in enumerate(zip(chain, probs, strict=True)):
             expected = probs_after(torch.cat([TEXT[:end], torch.tensor(chain[:depth], dtype=torch.int64)]))
@@ -51,7 +50,7 @@ def assert_says(drafter, probs_after, most=1e-3):
 
 
 @pytest.mark.parametrize("kept_layers", [(0, 2), (0, 1, 3)], ids=str)
-def test_skipped_layers_propose_what_a_model_of_the_others_says(kept_layers):
+def test_skipped_layers_predict_like_a_model_without_them(kept_layers):
     stock = tiny_model(layers=4)
     layers = list(stock.model.layers)
     for place, number in enumerate(kept_layers):
@@ -59,11 +58,11 @@ def test_skipped_layers_propose_what_a_model_of_the_others_says(kept_layers):
     stock.model.layers = nn.ModuleList(layers[number] for number in kept_layers)
     target = TargetModel(tiny_model(layers=4), byte_tokenizer(), "tiny")
     drafter = HeadDrafter(SkippingHead(target, LayerPlan(kept_layers)), has_evidence=False)
-    assert_says(drafter, lambda ids: stock(input_ids=ids[None], use_cache=False).logits[0, -1].softmax(-1))
+    assert_predicts(drafter, lambda ids: stock(input_ids=ids[None], use_cache=False).logits[0, -1].softmax(-1))
 
 
 @pytest.mark.parametrize("name", ["exit", "distillspec"])
-def test_an_exit_proposes_what_its_layer_says_of_the_first_layers_states(name):
+def test_an_exit_proposes_the_predictions_of_its_layer(name):
     target, stock = tiny_target(), tiny_model()
     head = tiny_head(target, known=KNOWN, **head_fields(KNOWN[name]))
     drafter = KNOWN[name].load(Resources(target, head, {"name": "tiny"}))
@@ -73,35 +72,36 @@ def test_an_exit_proposes_what_its_layer_says_of_the_first_layers_states(name):
         places = torch.arange(len(ids))[None]
         return head.logits(LayerHead.forward(head, head.embed(ids)[None], lower, places).features[0, -1]).softmax(-1)
 
-    assert_says(drafter, probs_after)
+    assert_predicts(drafter, probs_after)
 
 
 @pytest.mark.parametrize(("threshold", "number"), [(0.0, 0), (2.0, 2)])
-def test_a_step_of_s2d_leaves_at_the_first_exit_that_is_sure(threshold, number):
+def test_s2d_drafts_with_the_first_confident_exit(threshold, number, monkeypatch):
+    monkeypatch.setattr(s2d, "THRESHOLD", threshold)
     target, stock = tiny_target(), tiny_model()
     head = tiny_head(target, known=KNOWN, **head_fields(KNOWN["s2d"]))
     head.attach(target)
 
     def probs_after(ids):
         states = stock.model(input_ids=ids[None], output_hidden_states=True).hidden_states
-        # The last of transformers' states went through the final norm; the exit after that layer reads it before
+        # The last state of transformers is after the final norm; the exit reads the state before it
         before_norm = []
         stock.model.norm.register_forward_pre_hook(lambda _, inputs: before_norm.append(inputs[0]))
         stock.model(input_ids=ids[None])
         stock.model.norm._forward_pre_hooks.clear()
         lower = [scaled(states[1]), scaled(before_norm[0])]
-        found = head.all_exits(head.embed(ids)[None], lower, torch.arange(len(ids))[None])
-        return head.logits(found[number][0, -1]).softmax(-1)
+        exits = head.all_exits(head.embed(ids)[None], lower, torch.arange(len(ids))[None])
+        return head.logits(exits[number][0, -1]).softmax(-1)
 
-    drafter = s2d.nested_drafter(head, choose=partial(s2d.first_sure, threshold=threshold))
-    assert_says(drafter, probs_after)
+    drafter = s2d.nested_drafter(head)
+    assert_predicts(drafter, probs_after)
     lengths = {len(chain) for _, chain, _ in proposed(drafter)}
-    assert lengths == ({3} if threshold == 0 else {1}), "none is sure: one level"
+    assert lengths == ({3} if threshold == 0 else {1}), "one level without a confident exit"
     names = {proposer.id for proposer in drafter.proposers}
     assert names == {"exit_1", "exit_2", "exit_3"}
 
 
-def test_two_models_run_mcsd_over_an_exit():
+def test_mcsd_runs_over_an_exit_head():
     target = tiny_target()
     head = tiny_head(target, known=KNOWN, **head_fields(KNOWN["exit"]))
     generator = JakiroGenerator(Resources(target, head, {"name": "tiny exit"}), methods=KNOWN)
@@ -111,7 +111,7 @@ def test_two_models_run_mcsd_over_an_exit():
     assert trace.token_ids == generator.run("Why?", sampling, PLAIN.name).token_ids
 
 
-def test_a_plan_is_found_by_its_target_and_refused_where_it_does_not_fit(tmp_path, monkeypatch):
+def test_a_plan_is_found_by_its_target_and_refused_if_it_does_not_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("lab.files.cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr("lab.files._ASSETS", tmp_path / "shipped")
     assert layer_plan.find_plan("tiny") is None
@@ -122,14 +122,14 @@ def test_a_plan_is_found_by_its_target_and_refused_where_it_does_not_fit(tmp_pat
     assert LayerPlan.load(layer_plan.find_plan("tiny"), 2) == plan
     assert KNOWN["skip"].load(Resources(tiny_target())).head.config.calibration == plan.calibration
     LayerPlan((1,)).save(layer_plan.plan_path("tiny"))
-    assert KNOWN["skip"].load(Resources(tiny_target())).info["name"] == "layers 1", "the user's own comes first"
+    assert KNOWN["skip"].load(Resources(tiny_target())).info["name"] == "layers 1", "the user's plan has precedence"
     for text, words in (
         (
             json.dumps({"kept": [0, 2], "calibration": {}, "manifest": {}}),
-            r"keeps layers \[0, 2\], the target has 0 to 1",
+            r"has layers \[0, 2\], but the target has 0 to 1",
         ),
-        (json.dumps({"kept": []}), "is no plan of layers"),
-        ("[", "is no plan of layers"),
+        (json.dumps({"kept": []}), "is not a layer plan"),
+        ("[", "is not a layer plan"),
     ):
         layer_plan.plan_path("tiny").write_text(text)
         with pytest.raises(ValueError, match=words):
@@ -140,7 +140,7 @@ def test_a_plan_is_found_by_its_target_and_refused_where_it_does_not_fit(tmp_pat
     DEVICE.type == "cuda" or kernels.current() is kernels.TORCH,
     reason="no compiled functions, or the suite is on a GPU",
 )
-def test_layers_of_a_file_in_its_own_bits_draft_plain_text(tmp_path, monkeypatch):
+def test_layers_in_a_gguf_file_s_own_bits_write_plain_decoding_s_text(tmp_path, monkeypatch):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     generator = JakiroGenerator.from_pretrained(str(write_model(tmp_path, "Q8_0")), device="cpu", methods=METHODS)
     assert isinstance(generator.target.model, StoredModel)

@@ -1,6 +1,6 @@
-"""What llama.cpp makes of the texts that the tests of tokenizers keep: the same today.
+"""Token ids that llama.cpp gives for the texts of the tokenizer tests: the stored ids are still right.
 
-`python -m lab.tests.peers.test_kept_ids` writes the ids anew; it needs llama-cpp-python, and the default model's file.
+`python -m lab.tests.peers.test_kept_ids` writes the ids again; it needs llama-cpp-python and the default model's file.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, r
 
 
 def llama_ids(path: Path) -> list[list[int]]:
-    """Ids of each text, special tokens read as such, nothing added at its ends."""
+    """Return the ids of each text, with special tokens parsed and no tokens added."""
     from llama_cpp import Llama
 
     model = Llama(str(path), vocab_only=True, verbose=False)
@@ -25,7 +25,7 @@ def llama_ids(path: Path) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_kept_ids_are_what_llama_cpp_says_today(name, tmp_path):
+def test_stored_ids_equal_those_of_llama_cpp(name, tmp_path):
     assert llama_ids(vocabulary_file(tmp_path / "small.gguf", keys_of(name))) == DATA["ids"][name]
 
 

@@ -1,4 +1,4 @@
-"""llama.cpp beside ours: what it is asked, what is timed, when it is refused. A stand-in takes its place."""
+"""llama.cpp in benchmarks, with a stand-in for the package: its requests, its timing and its errors."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
 from tests.support import byte_tokenizer
 
 MESSAGES = [{"role": "user", "content": "Count."}]
-# Writes 1, 2, 3, … and says by the number of threads whether our way of waiting reached it
+# Writes consecutive numbers; the first one shows the number of threads and whether GOMP_SPINCOUNT was set
 STAND_IN = """
 import os
 
@@ -35,7 +35,7 @@ class Llama:
 
 
 class Model:
-    """Ids from 1 on, each after half a second; the prompt takes five."""
+    """A model that writes ids from 1, each after half a second; the prompt takes five seconds."""
 
     now = 0.0
 
@@ -75,13 +75,13 @@ def test_the_clock_runs_from_the_first_token_to_the_last(timed):
     assert llama_worker.answer(Model(), request(max_new_tokens=1)) == {"token_ids": [1], "seconds": 0.0}
 
 
-def test_a_prompt_that_llama_cpp_reads_as_other_ids_is_refused(timed):
+def test_a_prompt_with_other_ids_in_llama_cpp_is_refused(timed):
     assert "error" in llama_worker.answer(Model(), request(prompt=[104]))
 
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Puts the stand-in where the worker's interpreter finds it; takes what it reads every text as."""
+    """Return a function that installs the stand-in for the worker's interpreter, with the ids of its tokenizer."""
 
     def put(known):
         (tmp_path / "llama_cpp.py").write_text(STAND_IN.format(known=known), encoding="utf-8")
@@ -95,7 +95,7 @@ def install(tmp_path, monkeypatch):
     return put
 
 
-def test_a_run_is_plain_steps_of_its_own_process_with_its_own_way_of_waiting(install):
+def test_a_run_is_made_in_a_process_with_its_own_thread_settings(install):
     runner = install(encode_messages(byte_tokenizer(), MESSAGES))
     answer = runner(MESSAGES, SamplingParams(max_new_tokens=4))
     assert answer.token_ids == [3, 4, 5, 6] and answer.text == byte_tokenizer().decode([3, 4, 5, 6])
@@ -103,10 +103,10 @@ def test_a_run_is_plain_steps_of_its_own_process_with_its_own_way_of_waiting(ins
     assert os.environ["GOMP_SPINCOUNT"] == "1000"
 
 
-def test_it_is_refused_where_it_is_missing_and_for_other_targets(monkeypatch):
+def test_a_missing_package_and_a_target_without_a_gguf_file_are_errors(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"llama-cpp needs llama-cpp-python; run “pip install llama-cpp-python”"):
         LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, 2)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    with pytest.raises(ValueError, match="reads GGUF files; the target owner/mine is none"):
+    with pytest.raises(ValueError, match="needs a GGUF target; owner/mine is not a GGUF file"):
         LlamaCppRunner(LLAMA_CPP, "owner/mine", 2)

@@ -1,4 +1,4 @@
-"""ADED: what the table and the answer itself propose, in which order, and that the text stays plain decoding's."""
+"""ADED: candidates of the table and of the answer, their order, and the text of plain decoding."""
 
 import math
 
@@ -7,14 +7,14 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafters.base import Committed, Context, TreeLimits
+from jakiro.drafters.base import Committed, Context, DraftRequest
 from lab import KNOWN
 from lab.published.aded import LIVE, TABLE, TrigramDrafter
 from lab.published.trigrams import TrigramTable, fingerprint
 from tests.support import assert_is_a_tree, tiny_generator
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
-LIMITS = TreeLimits(TreeConfig(width=3, depth=3, nodes=8))
+LIMITS = DraftRequest(TreeConfig(width=3, depth=3, nodes=8))
 
 
 def prompt(*token_ids):
@@ -31,7 +31,7 @@ def committed(*token_ids):
     return Committed(list(token_ids), torch.tensor(token_ids), torch.zeros(len(token_ids), 4))
 
 
-def test_the_table_s_most_frequent_successors_are_proposed_level_by_level():
+def test_the_most_frequent_successors_are_proposed_by_level():
     tree = session([[1, 2, 3, 4]] * 5 + [[1, 2, 5]], 1, 2).propose(LIMITS).tree
     assert_is_a_tree(tree)
     nodes = list(zip(tree.token_ids.tolist(), tree.parents.tolist(), tree.depths.tolist(), strict=True))
@@ -40,7 +40,7 @@ def test_the_table_s_most_frequent_successors_are_proposed_level_by_level():
     assert tree.scores[1] > tree.scores[2]
 
 
-def test_what_the_answer_wrote_itself_is_proposed_and_both_sources_are_named():
+def test_trigrams_of_the_answer_are_proposed_and_both_sources_are_named():
     drafting = session([[1, 2, 3]], 1, 2, 6, 1, 2)
     tree = drafting.propose(LIMITS).tree
     proposers = dict(zip(tree.token_ids.tolist(), tree.proposers.tolist(), strict=True))
@@ -66,8 +66,8 @@ def test_estimates_follow_how_often_the_choice_was_among_the_successors():
     assert estimate() < unjudged < often < 1
 
 
-def test_at_temperatures_above_zero_the_target_s_own_noise_ranks_the_candidates():
-    texts = [[1, 2, each] for each in (3, 4, 5, 6, 7)]
+def test_above_temperature_zero_the_target_s_noise_ranks_the_candidates():
+    texts = [[1, 2, token_id] for token_id in (3, 4, 5, 6, 7)]
     shares = torch.full((5,), math.log(1 / 5))
     for seed in range(12):
         sampling = SamplingParams(1.0, seed=seed)
@@ -78,7 +78,7 @@ def test_at_temperatures_above_zero_the_target_s_own_noise_ranks_the_candidates(
         assert tree.token_ids[1:][order].tolist() == expected
 
 
-def test_a_table_of_another_tokenizer_is_refused_and_other_methods_go_on(tmp_path, monkeypatch):
+def test_a_table_of_another_tokenizer_is_refused_and_other_methods_still_run(tmp_path, monkeypatch):
     path = tmp_path / "table.npz"
     monkeypatch.setattr("lab.published.aded.find_table", lambda name: path)
     generator = tiny_generator("summed", methods=KNOWN)

@@ -1,4 +1,4 @@
-"""Gumiho's heads learn what they draft, and training goes on exactly, as with the package's own kinds."""
+"""The training tests of head kinds, for Gumiho."""
 
 import lab
 from tests.training.test_parallel import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Published Gumiho folders draft what a small reference computes from the paper's formulas."""
+"""Published Gumiho heads draft the result of a small reference that follows the paper's formulas."""
 
 import json
 from functools import partial
@@ -60,7 +60,7 @@ def gumiho_folder(folder, tensors, **values):
 
 
 def rotated(rows):
-    """(heads, positions, width) turned by their positions, base 10,000."""
+    """Return (heads, positions, width) rotated by their positions, base 10,000."""
     half = rows.shape[-1] // 2
     angles = torch.arange(rows.shape[1])[:, None] * 10000.0 ** (-torch.arange(half) / half)
     first, second = rows[..., :half], rows[..., half:]
@@ -74,28 +74,31 @@ def normed(rows, weight):
 
 
 def layers(tensors, rows):
-    """Two causal layers over all rows of one path, the first without a norm before its attention."""
+    """Run two causal layers over all rows of one path; the first has no norm before its attention."""
     for index in range(2):
-        own = {
-            name.removeprefix(f"layers.{index}."): each for name, each in tensors.items() if f"layers.{index}." in name
+        layer = {
+            name.removeprefix(f"layers.{index}."): tensor
+            for name, tensor in tensors.items()
+            if f"layers.{index}." in name
         }
-        read = normed(rows, own["input_layernorm.weight"]) if index else rows
+        read = normed(rows, layer["input_layernorm.weight"]) if index else rows
         query, key, value = (
-            (read @ own[f"self_attn.{name}_proj.weight"].T).unflatten(-1, (-1, WIDTH)).transpose(0, 1) for name in "qkv"
+            (read @ layer[f"self_attn.{name}_proj.weight"].T).unflatten(-1, (-1, WIDTH)).transpose(0, 1)
+            for name in "qkv"
         )
-        key, value = (each.repeat_interleave(HEADS // KV_HEADS, dim=0) for each in (key, value))
+        key, value = (tensor.repeat_interleave(HEADS // KV_HEADS, dim=0) for tensor in (key, value))
         scores = rotated(query) @ rotated(key).transpose(1, 2) / WIDTH**0.5
         seen = torch.ones(len(rows), len(rows)).tril().bool()
         attended = scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value
-        rows = rows + attended.transpose(0, 1).flatten(1) @ own["self_attn.o_proj.weight"].T
-        inner = normed(rows, own["post_attention_layernorm.weight"])
-        gate, up = (inner @ own[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-        rows = rows + (functional.silu(gate) * up) @ own["mlp.down_proj.weight"].T
+        rows = rows + attended.transpose(0, 1).flatten(1) @ layer["self_attn.o_proj.weight"].T
+        inner = normed(rows, layer["post_attention_layernorm.weight"])
+        gate, up = (inner @ layer[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
+        rows = rows + (functional.silu(gate) * up) @ layer["mlp.down_proj.weight"].T
     return rows
 
 
 @pytest.mark.parametrize("prefix", ["mlp.mlp.", "mlp."])
-def test_a_published_gumiho_head_drafts_what_its_formulas_say(prefix, target, tmp_path):  # noqa: F811
+def test_a_published_gumiho_head_drafts_by_the_paper_s_formulas(prefix, target, tmp_path):  # noqa: F811
     tensors = gumiho_tensors(prefix)
     head = load_head(gumiho_folder(tmp_path / "head", tensors))
     assert not misfits(head.config, target.config)
@@ -142,18 +145,18 @@ def test_a_published_gumiho_head_drafts_what_its_formulas_say(prefix, target, tm
         ),
     ],
 )
-def test_a_gumiho_head_of_another_form_is_refused_with_what_it_holds(tensors, values, words, tmp_path):
+def test_a_gumiho_head_of_another_form_is_refused_with_its_values(tensors, values, words, tmp_path):
     with pytest.raises(ValueError, match="head") as refusal:
         load_head(gumiho_folder(tmp_path / "head", gumiho_tensors() | tensors, **values))
     assert words in str(refusal.value)
 
 
-def test_without_the_lab_s_method_it_is_refused_by_name(tmp_path):
+def test_without_the_lab_s_methods_a_gumiho_head_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"are a Gumiho head, .* it would need what a checkout"):
         checkpoint.load_head(gumiho_folder(tmp_path / "head", gumiho_tensors()))
 
 
-def test_the_shipped_head_is_the_one_that_its_manifest_names():
+def test_the_shipped_head_has_the_hash_of_its_manifest():
     folder = registry.resolve(head="smollm2-135m-instruct-gumiho").head_folder()
     assert load_head(folder).config.kind == "gumiho"
     assert registry.manifest_of(folder)["sha256"] == file_sha256(weights_file(folder))

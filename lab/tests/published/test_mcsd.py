@@ -1,4 +1,4 @@
-"""MCSD: the law of its candidates, its shapes and masks, when drafting stops early."""
+"""MCSD: the law of its candidates, its shapes and masks, and its early stop."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafters.base import Resources, TreeLimits
+from jakiro.drafters.base import DraftRequest, Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.model_head import ModelHead
 from jakiro.models.target import TargetModel
@@ -34,8 +34,8 @@ IDS = torch.randint(0, 250, (13,), generator=torch.Generator().manual_seed(5)).t
 FEATURES = torch.randn((12, HIDDEN_SIZE), generator=torch.Generator().manual_seed(6)).to(DEVICE)
 
 
-def drawn(kind, seed):
-    """The two candidates of one place under one seed."""
+def draw_two(kind, seed):
+    """Return the two candidates of one position under one seed."""
     config = SimpleNamespace(calibration={}, draft_vocab_size=None)
     kind_of = {"has_contrastive_branch": False, "mixes_experts": False, "num_experts": 2}
     head = SimpleNamespace(config=config, draft_token_ids=torch.arange(5), **kind_of)
@@ -47,7 +47,7 @@ def drawn(kind, seed):
 
 
 def chi_square(pairs, expected):
-    """Σ (seen − expected)² ÷ expected over all ordered pairs that may occur."""
+    """Return Σ (seen − expected)² ÷ expected over all possible ordered pairs."""
     counts = torch.zeros(5, 5)
     for first, second in pairs:
         counts[first, second] += 1
@@ -59,15 +59,15 @@ def chi_square(pairs, expected):
 def test_the_best_of_log_q_plus_noise_are_draws_without_replacement():
     expected = Q[:, None] * Q[None] / (1 - Q[:, None])
     expected.fill_diagonal_(0.0)
-    # 43.8 is exceeded by one in a thousand at 19 degrees of freedom
-    assert chi_square([drawn(StaticGrower, seed) for seed in range(SEEDS)], expected) < 43.8
+    # With 19 degrees of freedom, one in a thousand samples exceeds 43.8
+    assert chi_square([draw_two(StaticGrower, seed) for seed in range(SEEDS)], expected) < 43.8
 
 
 @pytest.mark.parametrize(
     ("width", "depth", "nodes", "shape"),
     [(8, 3, 21, (4, 2, 1)), (8, 3, 11, (2, 2, 1)), (1, 5, 24, (1,) * 5), (8, 5, 2, (1,)), (2, 5, 8, (2, 1, 1))],
 )
-def test_shapes_are_those_that_should_accept_most_within_the_limits(width, depth, nodes, shape):
+def test_shapes_have_the_most_expected_accepted_tokens(width, depth, nodes, shape):
     assert shape_for(width, depth, nodes) == shape
 
 
@@ -83,28 +83,29 @@ def heads():
 
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("kind", [static_drafter, stopping_drafter])
-def test_trees_are_trees_and_name_places_among_siblings(heads, name, kind):
+def test_trees_are_valid_and_proposers_are_ranks_among_siblings(heads, name, kind):
     for sampling in (SamplingParams(), SamplingParams(1.0, seed=4)):
-        tree = started(kind, heads[name], sampling).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+        tree = started(kind, heads[name], sampling).propose(DraftRequest(TreeConfig(8, 3, 21))).tree
         assert_is_a_tree(tree)
         if kind is static_drafter:
             assert tree.depths.tolist() == [0, *[1] * 4, *[2] * 8, *[3] * 8]
             assert tree.proposers.tolist() == [-1, *range(4), *[0, 1] * 4, *[0] * 8]
 
 
-def test_the_mask_of_the_whole_shape_has_every_smaller_tree_s_in_its_corner(heads):
-    tree = started(static_drafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
-    whole = ancestor_mask(tree.parents, 3)[1:, 1:]
-    assert torch.equal(drafted_mask((4, 2, 1), DEVICE), whole)
-    assert torch.equal(drafted_mask((4, 2), DEVICE), whole[:12, :12])
+def test_the_mask_of_a_smaller_tree_is_a_corner_of_the_full_mask(heads):
+    session = started(static_drafter, heads["decoupled"], SamplingParams())
+    tree = session.propose(DraftRequest(TreeConfig(8, 3, 21))).tree
+    expected = ancestor_mask(tree.parents, 3)[1:, 1:]
+    assert torch.equal(drafted_mask((4, 2, 1), DEVICE), expected)
+    assert torch.equal(drafted_mask((4, 2), DEVICE), expected[:12, :12])
 
 
-def test_of_the_shapes_that_visitors_ask_for_few_are_remembered():
+def test_the_cache_of_shapes_is_bounded():
     for nodes in range(2, 256):
         shape = shape_for(8, 4, nodes)
         if shape:
             drafted_mask(shape, torch.device("cpu"))
-    assert all(each.cache_info().currsize <= 64 for each in (shape_for, drafted_mask))
+    assert all(function.cache_info().currsize <= 64 for function in (shape_for, drafted_mask))
 
 
 def test_a_small_model_drafts_static_trees():

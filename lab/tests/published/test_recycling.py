@@ -1,4 +1,4 @@
-"""Token Recycling beyond what every method keeps to: answers that are only written cannot be replayed with it."""
+"""Token Recycling: replay without logits, and bounded caches."""
 
 import pytest
 import torch
@@ -7,12 +7,12 @@ from jakiro.training.evaluate import EvaluateConfig, evaluate
 from lab.published.recycling import rank_tree
 
 
-def test_written_answers_cannot_be_replayed_because_they_hold_no_logits():
+def test_written_answers_without_logits_cannot_be_replayed():
     with pytest.raises(ValueError, match=r"^recycling learns from the target's logits, "):
         evaluate(EvaluateConfig(methods=("recycling",), methods_from=("lab.published",)))
 
 
-def test_of_the_trees_that_visitors_ask_for_few_are_remembered():
+def test_the_cache_of_trees_is_bounded():
     for width in range(1, 9):
         for depth in range(1, 17):
             rank_tree(depth, width, torch.device("cpu"))

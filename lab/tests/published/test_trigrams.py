@@ -1,4 +1,4 @@
-"""Tables of trigrams: what is counted, what is kept, and what a file has to hold."""
+"""Tables of trigrams: counting, limits, and invalid files."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_rare_trigrams_and_too_many_successors_are_left_out():
     assert TrigramTable.counted([], 10).after(1, 2) == TrigramTable.empty(10).after(1, 2) == ([], [])
 
 
-def test_a_table_is_read_as_it_was_written(tmp_path):
+def test_a_saved_table_is_loaded_unchanged(tmp_path):
     path = tmp_path / "folder" / "table.npz"
     written = TrigramTable.counted(TEXTS, 50_000, "abc", least_count=1, manifest={"target": "tiny"})
     written.save(path)
@@ -35,7 +35,7 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut short", "not an archive", "a column missing", "contradicting columns"])
-def test_a_damaged_table_is_one_sentence(tmp_path, damage):
+def test_a_corrupted_table_is_one_sentence(tmp_path, damage):
     path = tmp_path / "table.npz"
     TrigramTable.counted(TEXTS, 10, least_count=1).save(path)
     if damage == "cut short":
@@ -50,12 +50,12 @@ def test_a_damaged_table_is_one_sentence(tmp_path, damage):
         else:
             columns["lengths"] = columns["lengths"] + 1
         np.savez(path, **columns)
-    with pytest.raises(ValueError, match=r"is not a table of trigrams .*; count it again\.$"):
+    with pytest.raises(ValueError, match=r"is not a table of trigrams .*; count the trigrams again\.$"):
         TrigramTable.load(path)
 
 
 @pytest.mark.anywhere
-def test_the_user_s_own_table_comes_before_the_shipped_one(tmp_path, monkeypatch):
+def test_the_user_s_table_has_precedence_over_the_shipped_one(tmp_path, monkeypatch):
     monkeypatch.setattr("lab.files.cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr("lab.files._ASSETS", tmp_path / "assets")
     assert find_table("some/target") is None

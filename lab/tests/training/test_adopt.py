@@ -1,4 +1,4 @@
-"""A head of another shape begins with a trained one's layer, and `train --init` goes on from it."""
+"""A head of another shape starts with the layer of a trained head, and `train --init` continues."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.training.test_commands import TRAIN, corpus_folder, first, invoke, ta
 from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
 
 
-def test_a_head_of_the_other_fusion_keeps_the_stream_and_gets_experts_that_fit_it(tmp_path):
+def test_a_head_of_the_other_fusion_keeps_the_stream_and_has_fitted_experts(tmp_path):
     target = tiny_target()
     cache = tiny_cache(tmp_path, target)
     source, head = tiny_head(target, "summed"), tiny_head(target, "decoupled")
@@ -27,20 +27,20 @@ def test_a_head_of_the_other_fusion_keeps_the_stream_and_gets_experts_that_fit_i
         ours, theirs = head(*inputs), source(*inputs)
     assert torch.equal(ours.residual, theirs.residual)
     for expert in range(2):
-        left = (ours.features[expert] - features).square().mean()
-        assert left < 0.9 * (ours.residual - features).square().mean()
+        residual = (ours.features[expert] - features).square().mean()
+        assert residual < 0.9 * (ours.residual - features).square().mean()
     assert not torch.equal(ours.features[0], ours.features[1])
 
 
-def test_a_head_without_a_layer_gives_none(tmp_path):
+def test_a_head_without_a_layer_is_refused(tmp_path):
     target = tiny_target()
     texts = tiny_cache(tmp_path, target).texts(0, 4, torch.device("cpu"))
-    with pytest.raises(ValueError, match="has no layer to take over; choose one with a layer"):
+    with pytest.raises(ValueError, match="has no layer that can be copied; choose a head with a layer"):
         adopt_stream(tiny_head(target), texts, tiny_head(target, kind="medusa"), 0)
 
 
 @pytest.mark.parametrize(("method", "width"), [("eagle2", 32), ("parallelspec", 32), ("gumiho", 32), ("medusa", None)])
-def test_training_goes_on_from_a_head_of_another_method(
+def test_training_continues_from_a_head_of_another_method(
     method,
     width,
     first,  # noqa: F811
@@ -48,8 +48,8 @@ def test_training_goes_on_from_a_head_of_another_method(
     corpus_folder,  # noqa: F811
     tmp_path,
 ):
-    given = {"method": method, "validation_rows": 4, "target": str(target_folder)}
-    adopt(str(first / "head"), first / "work" / "features", tmp_path / "start", **given)
+    options = {"method": method, "validation_rows": 4, "target": str(target_folder)}
+    adopt(str(first / "head"), first / "work" / "features", tmp_path / "start", **options)
     began, source = load_head(tmp_path / "start", kinds=KNOWN.kinds), load_head(first / "head")
     assert torch.equal(began.draft_token_ids, source.draft_token_ids)
     if width is not None:
@@ -58,8 +58,18 @@ def test_training_goes_on_from_a_head_of_another_method(
     manifest = json.loads((tmp_path / "start" / "manifest.json").read_text())
     assert manifest["held_out"] and "minutes" not in manifest
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--features", first / "work" / "features")
-    given = ("--target", target_folder, *TRAIN[:4], "--validation-rows", 4, "--method", method, "--methods-from", "lab")
-    result = invoke("train", corpus_folder, *given, *folders, "--init", tmp_path / "start")
+    options = (
+        "--target",
+        target_folder,
+        *TRAIN[:4],
+        "--validation-rows",
+        4,
+        "--method",
+        method,
+        "--methods-from",
+        "lab",
+    )
+    result = invoke("train", corpus_folder, *options, *folders, "--init", tmp_path / "start")
     assert result.exit_code == 0, result.exception
     trained = load_head(tmp_path / "head", kinds=KNOWN.kinds)
     assert trained.config.kind == began.config.kind and torch.equal(trained.draft_token_ids, began.draft_token_ids)

@@ -1,4 +1,4 @@
-"""A draft on top of the target's first layers is trained, writes text, and is taught on it."""
+"""A draft on top of the target's first layers is trained, writes text, and is trained on this text."""
 
 from importlib import import_module
 
@@ -10,29 +10,31 @@ from lab import KNOWN
 from tests.training.test_commands import corpus_folder, invoke, target_folder  # noqa: F401
 
 
-def test_a_draft_writes_text_and_is_taught_on_it(target_folder, corpus_folder, tmp_path):  # noqa: F811
+def test_a_draft_writes_text_and_is_trained_on_it(target_folder, corpus_folder, tmp_path):  # noqa: F811
     exits, own_text = (import_module(f"lab.training.{name}") for name in ("exits", "own_text"))
-    first, own, second = (tmp_path / name for name in ("first", "own", "second"))
-    given = {"target": str(target_folder), "expert_width": 16, "max_steps": 2, "batch_tokens": 256}
-    # A second run may hold out only rows that the first may not have learned, by their hashes
-    exits.train_exit([corpus_folder], first, tmp_path / "work", divergence="labels", validation_rows=9, **given)
-    own_text.own_text([corpus_folder], own, str(first), str(target_folder), first=2, rows=8, max_new_tokens=24)
-    rows = read_corpus([own])
+    first, own_corpus, second = (tmp_path / name for name in ("first", "own", "second"))
+    options = {"target": str(target_folder), "expert_width": 16, "max_steps": 2, "batch_tokens": 256}
+    # A second run may hold out only rows that the first run has not learned; they are compared by hash
+    exits.train_exit([corpus_folder], first, tmp_path / "work", validation_rows=9, **options)
+    own_text.own_text([corpus_folder], own_corpus, str(first), str(target_folder), first=2, rows=8, max_new_tokens=24)
+    rows = read_corpus([own_corpus])
     assert len(rows) == 8 and {row.kind for row in rows} == {"drafted"}
     assert all(row.l0 == row.a0 < len(row.ids) <= row.a0 + 24 for row in rows)
-    given |= {"validation_rows": 2, "init": str(first), "divergence": "total-variation", "method": "distillspec"}
-    exits.train_exit([own], second, tmp_path / "again", **given)
+    options |= {"validation_rows": 2, "init": str(first), "divergence": "total-variation", "method": "distillspec"}
+    exits.train_exit([own_corpus], second, tmp_path / "again", **options)
     config = load_head(second, kinds=KNOWN.kinds).config
     assert config.kind == "distilled"
     assert config.calibration["main/1/greedy"] == config.calibration["main/6/greedy"]
-    with pytest.raises(ValueError, match="reads the target's last feature; give a head for exit"):
-        own_text.own_text([corpus_folder], own, "smollm2-135m-instruct-summed", str(target_folder))
-    with pytest.raises(ValueError, match="Choose one of forward-kl, total-variation, labels; you gave 'half'"):
-        exits.train_exit([own], second, tmp_path / "third", divergence="half")
+    with pytest.raises(
+        ValueError, match="needs the target's last feature, so it cannot write text; use a head for exit"
+    ):
+        own_text.own_text([corpus_folder], own_corpus, "smollm2-135m-instruct-summed", str(target_folder))
+    with pytest.raises(ValueError, match="Choose one of forward-kl, total-variation; got 'half'"):
+        exits.train_exit([own_corpus], second, tmp_path / "third", divergence="half")
 
 
-def test_the_product_s_command_says_that_it_cannot_train_another_network(target_folder, corpus_folder, tmp_path):  # noqa: F811
-    given = ("--target", target_folder, "--max-steps", 2, "--validation-rows", 4, "--methods-from", "lab")
+def test_the_package_s_command_refuses_to_train_an_exit_head(target_folder, corpus_folder, tmp_path):  # noqa: F811
+    options = ("--target", target_folder, "--max-steps", 2, "--validation-rows", 4, "--methods-from", "lab")
     folders = ("--out", tmp_path / "out", "--work", tmp_path / "work", "--method", "exit")
-    result = invoke("train", corpus_folder, *given, *folders)
+    result = invoke("train", corpus_folder, *options, *folders)
     assert str(result.exception).startswith("Heads of the kind stacked cannot be trained here: it brings no start")

@@ -1,4 +1,4 @@
-"""Heads on top of the target's first layers: starts, divergences, resumed runs, and text of their own to learn from."""
+"""Heads on top of the target's first layers: starts, divergences, resumed runs, and text written by the draft."""
 
 from importlib import import_module
 
@@ -59,26 +59,26 @@ def test_a_killed_run_that_is_resumed_equals_an_uninterrupted_one(method, tmp_pa
 
 @pytest.mark.parametrize("divergence", exits.DIVERGENCES)
 @pytest.mark.parametrize("method", ["exit", "s2d"])
-def test_every_exit_comes_closer_by_every_measure(method, divergence, tmp_path):
+def test_training_reduces_every_divergence_of_every_exit(method, divergence, tmp_path):
     subject = trainer(tmp_path, method, divergence, max_steps=120, learning_rate=1e-2)
-    found: dict[int, list[float]] = {}
+    losses_of: dict[int, list[float]] = {}
 
     def keep(parts):
         for depth in range(1, subject.head.levels + 1):
-            found.setdefault(depth, []).append(parts[f"main_{depth}/token"])
+            losses_of.setdefault(depth, []).append(parts[f"main_{depth}/token"])
 
     subject._report_step = keep
     subject.run()
-    for losses in found.values():
+    for losses in losses_of.values():
         assert sum(losses[-15:]) < sum(losses[:15])
 
 
 def test_the_own_layer_s_start_is_closer_than_chance(tmp_path):
     subject = trainer(tmp_path, "s2d", max_steps=1)
     batch = subject.cache.batch(range(4, 12))
-    wanted = batch.features[:, 1:-1]
+    targets = batch.features[:, 1:-1]
     for output in subject.objective.unroll(batch, subject.head.levels, None):
-        error, spread = (output.features[:, :-1] - wanted).square().mean(), wanted.square().mean()
+        error, spread = (output.features[:, :-1] - targets).square().mean(), targets.square().mean()
         assert error < 0.9 * spread
 
 
@@ -86,33 +86,22 @@ def test_total_variation_is_half_the_sum_of_differences():
     rows, features = torch.eye(3), torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]).log()
     target = torch.tensor([[0.5, 0.4, 0.1], [0.1, 0.1, 0.8]])
     assert float(exits.total_variation(features, rows, None, target)) == pytest.approx(0.2 / 2)
-    # A row that stands for two others counts as two
+    # A row that represents two tokens counts twice
     both = exits.total_variation(torch.zeros(1, 3), torch.eye(2, 3), torch.tensor([0.0, 2.0]).log1p(), torch.eye(2)[:1])
     assert float(both) == pytest.approx(0.75)
 
 
-def test_labels_are_the_text_s_next_tokens_where_they_have_a_row(tmp_path):
-    batch = trainer(tmp_path, "exit", max_steps=1).cache.batch([5])
-    ids = batch.ids[0].tolist()
-    places = torch.full((40,), -1)
-    places[ids[3]], places[ids[5]] = 1, 0
-    position = torch.tensor([2, 3, 4])
-    known, target = exits.labels_at(batch, torch.zeros_like(position), position, places, 2)
-    assert known.tolist() == [token in (ids[3], ids[5]) for token in ids[3:6]]
-    assert target[0].tolist() == [0.0, 1.0] and target[-1].tolist() == [1.0, 0.0]
-
-
-def test_a_draft_writes_what_it_would_sample():
+def test_a_draft_writes_its_own_samples():
     target = whole_target()
     head = bound_head(target, known=KNOWN, **head_fields(KNOWN["exit"]))
     KNOWN["exit"].load(Resources(target, head))
     prompt = [5, 9, 40, 41]
-    whole = own_text.drafted(head, prompt, set(), 12, seed=3)
-    assert len(whole) == 12 and whole != own_text.drafted(head, prompt, set(), 12, seed=4)
-    # Read again in one pass, every token is the best after the noise at its place
+    complete = own_text.drafted(head, prompt, set(), 12, seed=3)
+    assert len(complete) == 12 and complete != own_text.drafted(head, prompt, set(), 12, seed=4)
+    # In one pass over the text, every token is the best one under the noise of its position
     cache = head.new_cache(16)
-    features = head.extend(torch.tensor(prompt + whole[:-1]), torch.zeros(0), cache).features[0, 3:]
+    features = head.extend(torch.tensor(prompt + complete[:-1]), torch.zeros(0), cache).features[0, 3:]
     noise = own_text.KeyedNoise(3).over(head.draft_token_ids).rows(4, 12)
-    assert head.draft_token_ids[(head.logits(features) + noise).argmax(-1)].tolist() == whole
-    stopped = own_text.drafted(head, prompt, {whole[5]}, 12, seed=3)
-    assert stopped == whole[: whole.index(whole[5]) + 1]
+    assert head.draft_token_ids[(head.logits(features) + noise).argmax(-1)].tolist() == complete
+    stopped = own_text.drafted(head, prompt, {complete[5]}, 12, seed=3)
+    assert stopped == complete[: complete.index(complete[5]) + 1]

@@ -7,7 +7,7 @@ from tests.support import tiny_model
 IDS = torch.arange(40).view(2, 20) * 13 % 250
 
 
-def test_a_layer_that_adds_nothing_is_left_out_first_and_costs_nothing():
+def test_a_layer_that_adds_nothing_is_left_out_first_without_a_loss():
     model = tiny_model(layers=5)
     for linear in (model.model.layers[2].self_attn.o_proj, model.model.layers[2].mlp.down_proj):
         linear.weight.zero_()
@@ -21,7 +21,7 @@ def test_a_layer_that_adds_nothing_is_left_out_first_and_costs_nothing():
     assert second.total_variation > 0.01
 
 
-def test_the_whole_stack_is_the_model_over_the_draft_s_rows():
+def test_the_full_stack_equals_the_model_on_the_draft_s_rows():
     model = tiny_model(layers=3)
     with torch.inference_mode():
         stack = LayerStack(model, IDS, skipped=4, rows=200, half=False)
@@ -30,7 +30,7 @@ def test_the_whole_stack_is_the_model_over_the_draft_s_rows():
 
 
 def test_break_even_and_speed_by_hand():
-    # 4 ms of drafting and 11 ms for two rows against 10 ms: half a token more must come of it
+    # 4 ms for the draft and 11 ms for two rows against 10 ms: the step must accept half a token
     assert break_even(4.0, 10.0, 11.0) == pytest.approx(0.5)
     speed, length = best_speed(0.5, 4.0, (10.0, 11.0))
     assert (speed, length) == (pytest.approx(1.0), 1)

@@ -12,7 +12,7 @@ SQUARE = "layers.0.self_attn.q_proj.weight"
 
 
 def tiny_head(calibration=None, draft_vocab_size=None, seed=0, **sizes):
-    """A random head with float16 numbers, as one that comes from disk; queries are a 2 × 2 matrix."""
+    """Return a random head with float16 values, like a loaded one; queries are a 2 × 2 matrix."""
     torch.manual_seed(seed)
     sizes = {"hidden_size": 2, "vocab_size": 8, "expert_intermediate_size": 3} | sizes
     head = JakiroHead(
@@ -25,7 +25,7 @@ def tiny_head(calibration=None, draft_vocab_size=None, seed=0, **sizes):
 
 
 def tuned(base, domain, seed):
-    """A head that training took from the base, calibrated for itself; a third of the weights did not move."""
+    """Return a head trained from the base with its own calibration; a third of the weights did not change."""
     generator = torch.Generator().manual_seed(seed)
     head = JakiroHead(replace(base.config, calibration={"main/1/greedy": float(seed)}))
     head.load_state_dict(base.state_dict())
@@ -43,8 +43,8 @@ def moved(base, rows):
     return head
 
 
-def equal(one, other):
-    ours, theirs = one.state_dict(), other.state_dict()
+def equal(first, second):
+    ours, theirs = first.state_dict(), second.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -81,7 +81,7 @@ def test_sign_magnitude_masks_and_scales_are_those_computed_by_hand(by_hand):
     assert merged.scales == {"a": 1.25 / 0.5, "b": 2.75 / 2.25, "c": 1.0}
 
 
-def test_a_domains_head_is_the_base_and_what_its_mask_leaves_rescaled(by_hand):
+def test_a_domain_s_head_is_the_base_plus_rescaled_masked_deltas(by_hand):
     base, heads = by_hand
     merged = elect(base, heads)
     head = masked_head(base, merged, "a")
@@ -91,7 +91,7 @@ def test_a_domains_head_is_the_base_and_what_its_mask_leaves_rescaled(by_hand):
     assert base.state_dict()[SQUARE].tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
-def test_one_domain_alone_gives_its_own_head_back(base, heads):
+def test_masks_of_a_single_domain_restore_its_head(base, heads):
     head = heads["maths"]
     merged = elect(base, {"maths": head})
     assert merged.scales == {"maths": 1.0}
@@ -104,7 +104,7 @@ def test_one_domain_alone_gives_its_own_head_back(base, heads):
     assert again.config == head.config
 
 
-def test_of_two_domains_that_disagree_one_keeps_the_weight(base, heads):
+def test_of_two_domains_with_opposite_deltas_one_has_the_weight(base, heads):
     merged = elect(base, heads)
     disagreed = 0
     for name, start in base.named_parameters():
@@ -139,7 +139,7 @@ def folders(base, heads, tmp_path):
 
 
 def test_masks_from_disk_give_the_same_heads(base, heads, folders):
-    # Deltas that float16 cannot hold are rounded before, not on the way to disk.
+    # Deltas outside float16 are rounded before saving, not by saving
     rough = {"maths": heads["maths"], "tasks": tiny_head(seed=3, calibration={"main/1/greedy": 1 / 3})}
     rough["tasks"].state_dict()[SQUARE].mul_(1 + 2**-13)
     for name, merged in (("exact", elect(base, heads)), ("rough", elect(base, rough))):

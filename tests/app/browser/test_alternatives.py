@@ -21,7 +21,7 @@ def tab(open_tab, fake_address):
 
 
 def word(index: int) -> str:
-    return f'#jk-answer > .answer-host [data-token="{index}"]'
+    return f'#jk-answer .answer-host [data-token="{index}"]'
 
 
 def text(tab) -> str:
@@ -48,10 +48,11 @@ def forked(index: int, other: str = " other") -> str:
 def test_the_card_shows_chances_with_what_came_marked(tab):
     tab.click(word(3))
     card = tab.locator(CARD)
+    card.wait_for()
     assert card.locator(".mono").all_inner_texts()[0] == "␣blue"
     lines = card.locator("button.alternative").all_inner_texts()
     assert [line.split() for line in lines] == [
-        ["␣blue", "60.0", "%", "✓", "came"],
+        ["␣blue", "60.0", "%", "✓", "chosen"],
         ["␣other", "20.0", "%"],
         ["␣further", "7.4", "%"],
         ["‹E4›", "2.7", "%"],
@@ -87,7 +88,7 @@ def test_a_fork_keeps_what_came_before_and_branches_are_switched_and_undone(tab)
     # The card of the word that was chosen tells what had come, and that it was chosen
     tab.click(word(4))
     assert tab.locator(CARD).locator("p").inner_text().startswith("You chose it.")
-    assert tab.locator(f"{CARD} .alternative").nth(2).inner_text().split()[-1] == "came"
+    assert tab.locator(f"{CARD} .alternative").nth(2).inner_text().split()[-1] == "chosen"
 
 
 def test_a_fork_in_the_middle_of_a_character(tab):
@@ -117,6 +118,7 @@ def test_on_a_phone_the_card_has_targets_for_fingers(open_tab, fake_address):
     tab = open_tab(fake_address, **PHONE)
     ask_to_end(tab, QUESTION)
     tab.tap(word(3))
+    tab.wait_for_selector(CARD)
     heights = tab.locator(f"{CARD} button.alternative").evaluate_all("all => all.map(one => one.offsetHeight)")
     assert min(heights) >= 44
     tab.tap(f'{CARD} [data-id="2000"]')
@@ -161,5 +163,6 @@ def test_a_link_goes_on_from_the_same_place_and_a_saved_replay_keeps_branches(ta
     replay.click('[data-action="branch_before"]')
     assert text(replay) == whole
     replay.click(word(6))
+    replay.wait_for_selector(f"{CARD} div.alternative")
     assert replay.locator(f"{CARD} div.alternative").count() == 6
     assert not replay.locator(f"{CARD} button[data-id]").count()

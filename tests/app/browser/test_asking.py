@@ -181,16 +181,16 @@ def test_a_question_that_has_not_come_to_the_server_yet_is_waited_for_and_then_g
     held = []
     tab.route("**/queue/join*", lambda route: held.append(route))
     send(tab, "Held back?")
-    tab.wait_for_function("Jakiro.moves.state.turns.length")
-    tab.evaluate("Jakiro.moves.state.turns[0].heard = -1e6")
-    tab.wait_for_function("Jakiro.moves.state.turns[0].unknown > 1")
+    tab.wait_for_function("Jakiro.moves.state.waiting")
+    tab.evaluate("Jakiro.moves.state.waiting.heard = -1e6")
+    tab.wait_for_function("Jakiro.moves.state.waiting.unknown > 1")
     assert tab.is_hidden("#jk-notice")
     if comes:
         held[0].continue_()
         tab.wait_for_function(GROWN, arg=4)
         assert tab.evaluate(TURNS) == [["Held back?", False]]
     else:
-        tab.evaluate("Jakiro.moves.state.turns[0].unknown = 9")
+        tab.evaluate("Jakiro.moves.state.waiting.unknown = 9")
         tab.wait_for_selector("#jk-notice:visible")
         assert tab.input_value("#question textarea") == "Held back?" and tab.evaluate(TURNS) == []
         held[0].abort()  # else the browser sends it when the tab is closed, and the next test waits for its answer

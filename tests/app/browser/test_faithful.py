@@ -1,5 +1,6 @@
 """What is drawn equals the trace: every step, all phases, folded and unfolded, live, opened, saved."""
 
+import itertools
 import json
 
 import pytest
@@ -231,3 +232,39 @@ def test_a_folded_branch_opens_with_enter_and_with_space_though_its_step_is_draw
     modules.keyboard.press(key)
     for i in members:
         modules.wait_for_selector(f'.tree [data-node="{i}"]', state="attached")
+
+
+@pytest.mark.parametrize("pace", ["slow", "normal"])
+def test_a_replay_shows_one_step_everywhere_and_no_word_flies_into_the_next_one(modules, pace):
+    """Tree, counter, text and plot agree in samples every 100 ms; what moves in a phase has arrived before the next."""
+    show(modules, traces_of(nodes=8), source="opened", step=0)
+    modules.wait_for_function("document.querySelector('.columns .plot')?.data")
+    samples = modules.evaluate(
+        """async (pace) => { const found = [], { state, moves } = Jakiro;
+          moves.setPace(pace);
+          moves.play(true);
+          for (let i = 0; i < 80; i += 1) {
+            await new Promise((done) => setTimeout(done, 100));
+            await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+            if (!state.playing) break;
+            const index = Number(document.querySelector('svg.tree').dataset.step);
+            const phase = Number(document.querySelector('.phases :has(> input:checked)').dataset.phase);
+            const tokens = [...document.querySelectorAll('.answer-text [data-token]:not(.later)')];
+            found.push({ index, phase, now: performance.now(),
+              counter: Number(/step (\\d+)/.exec(document.querySelector('.where').textContent)[1]) - 1,
+              tokens: new Set(tokens.map((one) => one.dataset.token)).size,
+              expected: Jakiro.lane().countAfter(index - (phase < 3 ? 1 : 0)),
+              flying: document.querySelectorAll('.flying').length }); }
+          return found; }""",
+        pace,
+    )
+    assert len({sample["index"] for sample in samples}) >= (2 if pace == "slow" else 4)
+    for sample in samples:
+        assert sample["counter"] == sample["index"] and sample["tokens"] == sample["expected"], sample
+        assert sample["phase"] == 3 or not sample["flying"], sample
+    # Each pace keeps its tempo to the end
+    begins = {}
+    for sample in samples:
+        begins.setdefault(sample["index"], sample["now"])
+    times = [later - earlier for earlier, later in itertools.pairwise(list(begins.values())[:-1])]
+    assert min(times) > (2400 if pace == "slow" else 700)

@@ -11,7 +11,7 @@ MOST_TABS = 90
 FOCUS = """() => {
   const focused = document.activeElement, style = getComputedStyle(focused), box = focused.getBoundingClientRect();
   const places = { question: "#question", numbers: ".headline", answer: ".answer-pane", steps: ".scrubber",
-    tree: ".tree-pane", panels: ".panels" };
+    tree: ".tree-pane" };
   return { place: Object.keys(places).find(name => focused.closest(places[name])) || "",
     name: `${focused.tagName} ${focused.className} ${focused.textContent.slice(0, 30)}`,
     ring: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
@@ -70,7 +70,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     assert set(saved["traces"]) == {"autoregressive", "jakiro"}
 
     order = list(dict.fromkeys(one["place"] for one in passed if one["place"]))
-    assert order == ["question", "numbers", "answer", "steps", "tree", "panels"]
+    assert order == ["answer", "numbers", "question", "tree", "steps"], "the order on screen"
     passed = [one for one in passed if not one["name"].startswith("BODY")]  # between the page's end and its beginning
     assert all(one["seen"] for one in passed), [one["name"] for one in passed if not one["seen"]]
     assert all(one["ring"] for one in passed), [one["name"] for one in passed if not one["ring"]]

@@ -74,9 +74,9 @@ def test_card_and_router_say_as_many_experts_as_there_are(five):
     tab.hover('.tree .node[data-node="2"] .reach')
     card = tab.inner_text(".jk-card")
     assert "router: First 16.7\u00a0%, Second 33.3\u00a0%, Third 50.0\u00a0%" in card
-    assert "how much each favoured this token: First +0.2, Second +0.3, Third +0.5" in card
+    assert "contribution to the score: First +0.2, Second +0.3, Third +0.5" in card
     assert "also guessed by Fifth & last" in card and "match length: 3" in card
-    tab.click(".panels > summary")
+    tab.click('[data-action="about"]')
     tab.click(".panel-router summary")
     tab.wait_for_selector(".router-row")
     assert set(tab.locator(".router-row .tabular").all_text_contents()) == {"16.7\u00a0% · 33.3\u00a0% · 50.0\u00a0%"}
@@ -114,6 +114,6 @@ def test_many_lanes_race_side_by_side_each_with_its_name_and_its_line(modules):
 
 def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(modules):
     modules.evaluate("Jakiro.mountView(document.querySelector('#host'), {}, null, null)")
-    modules.wait_for_selector(".legend-entry")
+    modules.wait_for_selector(".legend-entry", state="attached")
     labels = [proposer.label for proposer in DEFAULT.proposers]
     assert modules.locator(".legend-entry .token").all_text_contents() == labels

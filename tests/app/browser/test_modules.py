@@ -193,7 +193,7 @@ def test_every_refusal_has_its_reason(shown):
         shown.mouse.move(2, 2)
     shown.locator('.tree .node[data-state="not_reached"] .reach').first.hover()
     card = shown.inner_text(".jk-card")
-    assert "before it was refused" in card or words.BROWSER["why_would_agree"] in card
+    assert "before it was wrong" in card or words.BROWSER["why_would_agree"] in card
 
 
 def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(shown):
@@ -204,7 +204,7 @@ def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(shown):
     assert "accepted" not in tree and "refused" not in tree and "bonus" not in tree
     shown.hover('.tree .node[data-node="1"] .reach')
     card = shown.inner_text(".jk-card")
-    assert "target" not in card and "Refused" not in card
+    assert "target" not in card and "Wrong" not in card
     before = 1 + sum(len(step["committed_ids"]) for step in steps[:6])
     assert shown.locator(".answer-text [data-token]").count() == before
     shown.evaluate("document.querySelector('.jk-view').focus()")
@@ -246,7 +246,7 @@ def said_of(tab, text: str) -> str:
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda trace: trace.pop("steps"), "holds no saved answer: the field “steps” is missing or does not fit."),
+        (lambda trace: trace.pop("steps"), "is not a saved answer: the field “steps” is missing or invalid."),
         (lambda trace: trace["header"].update(schema_version=9), "This saved answer has format 9; this page reads 1."),
         (lambda trace: trace["steps"][1]["nodes"][2].update(parent=7), "“steps.1.nodes.2.parent”"),
         (lambda trace: trace["steps"][0]["nodes"][0].update(piece="zz"), "“steps.0.nodes.0.piece”"),
@@ -282,13 +282,13 @@ def test_a_file_may_end_in_every_way_in_which_an_answer_can(functions):
 def test_text_that_is_no_saved_answer_is_refused_in_words(functions):
     lanes = json.dumps({"traces": {f"lane {n}": {} for n in range(33)}})
     for text, said in (("{", "it is not JSON."), (lanes, "the field “traces” is")):
-        assert said_of(functions, text).startswith(f"This file holds no saved answer: {said}")
+        assert said_of(functions, text).startswith(f"This file is not a saved answer: {said}")
 
 
 def test_the_mask_reads_as_a_table(shown):
     steps = traces_of()["jakiro"]["steps"]
     assert shown.locator(".mask-host table").count() == 0, "what is closed is not drawn"
-    shown.click(".panels > summary")
+    shown.click('[data-action="about"]')
     shown.click(".panel-mask summary")
     shown.wait_for_selector(".mask-host table")
     seen = "[...document.querySelectorAll('.mask-host tbody tr')].map(r => r.querySelectorAll('.seen, .self').length)"

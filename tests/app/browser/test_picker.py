@@ -161,8 +161,8 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
     assert service.swap(fetch, "another")
     chip = settled(service)
     assert [chip["text"] for chip in told] == [
-        "Fetching the model: 123 of 491 MB",
-        "Fetching the model: 246 of 491 MB, about 20 s left",
+        "Downloading the model: 123 of 491 MB",
+        "Downloading the model: 246 of 491 MB, about 20 s left",
     ]
     assert all(chip["cancellable"] for chip in told)
     assert chip["text"].startswith("Fake-135M") and chip["trouble"].endswith(words.FETCH_CANCELLED)
@@ -181,7 +181,7 @@ def hub(monkeypatch, tmp_path, models):
 
 def fetched(target, head):
     def load():
-        assert registry.file_of(target).fetched().read_bytes() == BYTES
+        assert registry.file_of(target).fetch().read_bytes() == BYTES
         return Another(default_answer())
 
     return load
@@ -194,8 +194,8 @@ def prefer(picker: Picker) -> threading.Thread:
 
 
 def lay_down() -> None:
-    FILE.place.parent.mkdir(parents=True, exist_ok=True)
-    FILE.place.write_bytes(BYTES)
+    FILE.download_path.parent.mkdir(parents=True, exist_ok=True)
+    FILE.download_path.write_bytes(BYTES)
 
 
 def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_can_be_chosen_after_it(hub, monkeypatch):
@@ -295,7 +295,7 @@ def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_cho
         for cancelled in (True, False):
             tab.click('[data-pair="better + fits"]:enabled')
             tab.click('[data-confirm="better + fits"]')
-            tab.wait_for_selector('li:has([data-pair="better + fits"]):has-text("Fetching the model")')
+            tab.wait_for_selector('li:has([data-pair="better + fits"]):has-text("Downloading the model")')
             if cancelled:
                 with tab.expect_response(lambda answer: '"cancel"' in (answer.request.post_data or "")):
                     tab.click('[data-action="cancel_fetch"]')
@@ -313,18 +313,17 @@ def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_cho
 @pytest.mark.browser
 @pytest.mark.parametrize(("loaded", "other"), [("fast", "exact"), ("exact", "fast")])
 def test_the_form_opens_with_the_numerics_that_suit_the_device_and_another_choice_stays(open_tab, loaded, other):
-    named = {"fast": words.FAST, "exact": words.EXACT}
     with served(lambda: FakeGenerator(numerics=loaded)) as (_, address):
         tab = open_tab(address)
         tab.wait_for_selector(f'#jk-chip.ready:text-is("Fake-135M · CPU · {loaded}")')
         tab.wait_for_selector("#jk-chat:has-text('Fake-135M')")
         assert words.BROWSER["other_model"] not in tab.inner_text("#jk-chat"), "the host keeps its model"
-        tab.wait_for_function(f"() => document.querySelector('#numerics input:checked')?.value === '{named[loaded]}'")
+        tab.wait_for_function(f"() => document.querySelector('#numerics input:checked')?.value === '{loaded}'")
         tab.click("#jk-settings")
         tab.click(".jk-pairs summary")
         tab.wait_for_selector('.jk-pairs .small:text-is("' + words.PICKER_FIXED + '")')
         assert tab.locator(".jk-pairs button:enabled").count() == 0
-        tab.get_by_label(named[other], exact=True).check()
+        tab.get_by_label(other.title(), exact=True).check()
         tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · fast")')
         tab.evaluate("Jakiro.chip.look()")
         ask_to_end(tab, "Why?")

@@ -60,7 +60,7 @@ def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
     assert speedup == to_there, "only to where they part"
     modules.evaluate("Jakiro.setTab('race')")
     modules.wait_for_selector(".race .verdict", state="attached")
-    assert modules.inner_text(".lead").startswith("The texts part at token 31; up to there ")
+    assert modules.inner_text(".lead").startswith("The texts differ from token 31 on; up to there ")
     modules.evaluate("Jakiro.setTab('watch')")
     modules.click(".headline .link-button")
     modules.wait_for_selector(f'svg.tree[data-step="{step}"]')
@@ -117,8 +117,8 @@ def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_resul
     ("plain_ms", "sentence"),
     [
         (50, "Jakiro finished 5.0\u00a0s earlier."),
-        (10, "Plain decoding finished 3.0\u00a0s earlier: drafting did not pay on this text."),
-        (25.2, "Level: less than 2 % apart."),
+        (10, "Plain decoding finished 3.0\u00a0s earlier: drafting made this text slower."),
+        (25.2, "Equal: less than 2 % difference."),
     ],
 )
 def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, plain_ms, sentence):

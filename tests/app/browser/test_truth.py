@@ -47,10 +47,8 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     assert tab.evaluate(drawn, "cut") == [*(str(node) for node in last.accepted_path[kept:]), "bonus"]
     assert words.BROWSER["cut_here"] in tab.text_content("svg.tree .verdict")
     candidates = len(last.nodes) - 1
-    right = words.BROWSER["one_right" if kept == 1 else "many_rights"].format(n=kept)
-    line = words.BROWSER["tree_line_cut"].format(
-        candidates=f"{candidates} guesses", tokens="5 tokens", right=right, cut=by
-    )
+    right, tokens = len(last.accepted_path), f"{kept} token{'s' * (kept != 1)}"
+    line = words.BROWSER["sum_cut"].format(guesses=candidates, right=right, tokens=tokens, cut=by).replace("**", "")
     assert tab.inner_text(".tree-line") == line
     # Shares and τ count what was delivered; the drafted τ stands beside it
     counts = {}
@@ -75,31 +73,33 @@ def test_a_chat_is_remembered_in_sight_and_any_turn_can_be_asked_again(tab):
     ask_to_end(tab, "First?")
     assert tab.input_value("#question textarea") == "", "a question leaves the box"
     assert tab.is_hidden(".earlier") and tab.is_hidden(".sent-with")
-    assert tab.inner_text("#jk-chat").startswith("The model also reads 1 earlier turn.")
+    tab.wait_for_selector("#jk-chat:has-text('Your next question includes 1 earlier turn.')")
     ask_to_end(tab, "Second?")
     ask_to_end(tab, "Third?")
     assert sent(tab) == ["user", "assistant"] * 2 + ["user"]
     assert tab.inner_text(".sent-with") == "sent with 2 earlier turns"
-    assert tab.locator(".answer-pane .turn summary").all_inner_texts() == ["First?", "Second?"]
+    assert tab.locator(".turn-question").all_inner_texts() == ["First?", "Second?"]
     # The page's limits count the whole, and say so
     send(tab, "word " * 4001)
     tab.wait_for_selector("#jk-notice.error")
-    assert tab.inner_text("#jk-notice").endswith(words.CHAT_COUNTS.strip())
-    tab.click(".turn summary >> nth=0")
-    assert tab.inner_text(".turn[open] .turn-text").startswith("The sky is blue")
-    tab.click('.turn[open] [data-action="edit"]')
+    assert words.CHAT_COUNTS.strip() in tab.inner_text("#jk-notice")
+    assert tab.inner_text(".turn-text >> nth=0").startswith("The sky is blue")
+    tab.click('.turn [data-action="edit"] >> nth=0')
     assert tab.input_value("#question textarea") == "First?"
     tab.wait_for_selector(f'#jk-chat:has-text("{words.BROWSER["chat_fresh"]}")')
     ask_to_end(tab, "Other?")
     assert sent(tab) == ["user"]
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Other?"]
+    # The first question and what followed it are a press away
+    tab.click('[data-action="branch_before"]')
+    tab.wait_for_function("() => Jakiro.moves.state.turns.length === 3")
 
 
 def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
     ask_to_end(tab, "Before?")
     assert tab.is_hidden("#example-1")
     for again in (True, False):
-        tab.click('[data-action="new_chat"]')
+        tab.click("#clear")
         tab.wait_for_selector(".answer-pane .empty:visible")
         if again:
             tab.click('[data-action="chat_undo"]')
@@ -115,14 +115,16 @@ def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
 
 def test_a_cut_answer_says_so_and_goes_on_with_the_same_words(tab):
     tab.evaluate("document.querySelector('#clear').click()")
-    tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 20)")
+    tab.evaluate("Jakiro.fillForm({ length: 20 })")
+    tab.wait_for_function("Jakiro.formNow().length === 20")
     ask_to_end(tab, "Long?")
-    tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 128)")
+    tab.evaluate("Jakiro.fillForm({ length: 128 })")
+    tab.wait_for_function("Jakiro.formNow().length === 128")
     first = tab.evaluate("document.querySelector('.answer-text').textContent")
     length = tab.evaluate("Jakiro.lane().header.sampling.max_new_tokens")
     assert tab.inner_text(".answer-end") == words.BROWSER["ended_length"].format(tokens=f"{length} tokens")
     tab.click('[data-action="go_on"]')
-    tab.wait_for_function("most => Jakiro.lane().header.sampling.max_new_tokens === most", arg=2 * length)
+    tab.wait_for_function("most => Jakiro.lane().header.sampling.max_new_tokens === most", arg=length + 128)
     wait_until_finished(tab)
     whole = tab.evaluate("document.querySelector('.answer-text').textContent")
     assert whole.startswith(first) and len(whole) > len(first)
@@ -132,7 +134,7 @@ def test_a_cut_answer_says_so_and_goes_on_with_the_same_words(tab):
 def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):
     tab.goto(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
-    tab.evaluate("Jakiro.clear()")
+    tab.evaluate("Jakiro.newChat()")
     for question in ("First?", "Second?"):
         ask_to_end(tab, question)
     text = tab.inner_text(".answer-text")
@@ -144,7 +146,7 @@ def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):
     tab.reload()
     tab.wait_for_function("run => document.querySelector('.jk-view')?.dataset.run === run", arg=run)
     assert tab.inner_text(".answer-text") == text
-    assert tab.locator(".answer-pane .turn summary").all_inner_texts() == ["First?"]
+    assert tab.locator(".turn-question").all_inner_texts() == ["First?"]
     tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Not asked yet'")
     tab.wait_for_function("() => document.querySelector('#seed input')?.value === '7'")
     tab.wait_for_selector("#jk-chip.ready")

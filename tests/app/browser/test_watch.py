@@ -10,7 +10,7 @@ from app.tools import record
 from app.words import page as words
 from jakiro.drafters.registry import METHODS
 from tests.app.conftest import ask, ask_to_end, plotted, seek, send, served, wait_until_finished
-from tests.app.fake import FakeGenerator, default_answer, traces_of
+from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
 
@@ -19,7 +19,8 @@ def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
     with served(lambda: FakeGenerator(default_answer() * 30, pace=3)) as (_, address):
         tab = open_tab(address)
         # Six minutes: it does not end before it is stopped, however busy the browser is
-        tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 2000)")
+        tab.evaluate("Jakiro.fillForm({ length: 2000 })")
+        tab.wait_for_function("Jakiro.formNow().length === 2000")
         ask(tab, "Why?")
         tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) >= 4")
         seek(tab, 2)
@@ -108,16 +109,16 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     tab.wait_for_selector("dialog.lane-tree-dialog", state="detached")
 
 
-def test_small_trees_of_a_processor_are_explained_and_a_big_one_is_a_click_away(open_tab, fake_address):
+def test_the_size_of_the_trees_is_chosen_at_the_tree_with_its_cost(open_tab, fake_address):
     tab = open_tab(fake_address, reduced_motion="reduce")
     ask_to_end(tab, "Why?")
-    assert tab.is_hidden(".small-trees"), "23 candidates are no small tree"
-    tab.evaluate(
-        "([traces]) => { const run = Jakiro.runFromTraces('live', 'live', traces);"
-        " run.main.header.tree.policy = 'auto'; Jakiro.screen.state.run = run; Jakiro.redraw(); }",
-        [traces_of(length=60, nodes=5)],
-    )
-    tab.wait_for_selector(".small-trees:visible")
-    assert words.BROWSER["small_trees"] in tab.inner_text(".small-trees")
-    tab.click('[data-action="big_tree"]')
-    tab.wait_for_function("() => Jakiro.moves.state.run.main.header.tree.nodes === 41")
+    options = tab.locator(".tree-size option:not([hidden])").all_text_contents()
+    assert [option.split()[0] for option in options] == ["automatic", "12", "24", "60"]
+    assert all("tokens/s" in option for option in options[2:]), "what the step's budget expects of that size"
+    tab.select_option(".tree-size select", "60")
+    tab.wait_for_function("() => Jakiro.moves.state.run.main?.header.tree.nodes === 61")
+    tab.wait_for_selector('svg.tree[data-nodes="61"]')
+    wait_until_finished(tab)
+    assert tab.input_value(".tree-size select") == "60"
+    tab.select_option(".tree-size select", "0")
+    tab.wait_for_function("() => Jakiro.moves.state.run.main?.header.tree.policy === 'auto'")

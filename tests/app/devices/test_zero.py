@@ -116,6 +116,40 @@ def test_the_seconds_asked_for_follow_from_the_request():
     assert seconds_for(RACE(length=100_000), 20) == SECONDS_MOST
 
 
+QUOTA = "You have exceeded your free ZeroGPU quota (120s requested vs. {left}s left). Try again in 3:12:01."
+
+
+@pytest.mark.parametrize(
+    ("title", "message", "requests"),
+    [
+        ("ZeroGPU quota exceeded", QUOTA.format(left=40), [120, 40]),
+        ("ZeroGPU quota exceeded", QUOTA.format(left=14), [120]),
+        (
+            "ZeroGPU illegal duration",
+            "The requested GPU duration (120s) is larger than the maximum allowed.",
+            [120, 60],
+        ),
+        ("ZeroGPU queue timeout", "No GPU was available after 60s.", [120]),
+    ],
+)
+def test_a_request_that_is_too_long_is_repeated_once_with_the_allowed_seconds(zero, title, message, requests):
+    run, seen = zero._on_gpu, []
+
+    def on_gpu(asked, seconds):
+        seen.append(seconds)
+        if seconds == 120:
+            raise gr.Error(message, title=title)
+        yield from run(asked, seconds)
+
+    zero._on_gpu, zero._ms_per_token = on_gpu, 1e6
+    if len(requests) == 1:
+        with pytest.raises(ValueError):
+            traces_of(zero, RACE())
+    else:
+        assert traces_of(zero, RACE())["jakiro"].end_reason == "length"
+    assert seen == requests
+
+
 def test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers(monkeypatch):
     asked = []
     monkeypatch.setattr(loader, "read_pair", asked.append)

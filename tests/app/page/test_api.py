@@ -71,7 +71,7 @@ def test_a_program_stops_its_own_answer_and_nobody_elses_also_while_it_waits(ser
 @pytest.mark.parametrize(
     ("endpoint", "values", "sentence"),
     [
-        ("/generate", {"question": "Why?", "method": "magic"}, words.UNKNOWN_METHOD.replace("{came}", "'magic'")),
+        ("/generate", {"question": "Why?", "method": "magic"}, words.UNKNOWN_METHOD.replace("{value}", "'magic'")),
         ("/race", {"question": "Why?", "methods": ["jakiro", "jakiro"]}, words.UNKNOWN_METHODS),
         ("/trace", {"run_id": "0" * 32}, words.UNKNOWN_RUN),
     ],
@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_an_error_of_one_sentence(served, connect, endpoint
 def test_without_a_head_both_endpoints_answer_plainly_and_say_so(served, connect, monkeypatch):
     _, address = served
     monkeypatch.setattr(FakeGenerator, "status", property(lambda self: STATUS(self) | {"head": None}))
-    said = words.OTHERS_RAN.format(asked="jakiro", ran="autoregressive")
+    said = words.OTHERS_RAN.format(missing="jakiro", ran="autoregressive")
     answer = connect(address).predict("Why?", 8, api_name="/generate")
     assert (answer["state"], answer["num_tokens"], answer["message"]) == ("done", 8, said)
     race = connect(address).predict("Why?", 8, api_name="/race")

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import pytest
 
 from app.asking import read_asking
-from app.page import web
 from app.page.form import _makers_values
-from app.page.handlers import link_trouble
+from app.page.handlers import trouble
 from app.serving.limits import Limits
 from app.words import benchmark as benchmark_words
 from app.words import lesson as lesson_words
 from app.words import page as words
 from jakiro.config import Grammar, TreeConfig
 from jakiro.drafters.registry import METHODS
+from tests.faults import ROOT
 
 GOOD = {
     "question": "Why?",
@@ -35,6 +35,10 @@ GOOD = {
 }
 
 
+MODULES = {
+    path.relative_to(ROOT / "assets" / "web").as_posix(): path.read_text(encoding="utf-8")
+    for path in (ROOT / "assets" / "web").rglob("*.js")
+}
 # The form's values as a link has them
 LINKED = {name.replace("_", "-"): value for name, value in GOOD.items() if name != "history"}
 
@@ -82,7 +86,7 @@ def test_a_chat_template_is_told_what_the_field_says_and_nothing_by_an_empty_one
 
 @pytest.mark.parametrize("given", ["thinking", "[1]", "5", 5, [1], '{"a": "%s"}' % ("x" * 1000)])
 def test_what_is_no_small_object_is_refused(given):
-    with pytest.raises(ValueError, match=r"Template arguments are a JSON object.*; you gave .{1,90}\.$"):
+    with pytest.raises(ValueError, match=r"Template arguments are a JSON object.*; got .{1,90}\.$"):
         asking(template_arguments=given)
 
 
@@ -103,16 +107,16 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
     [
         ({"question": ""}, "Type a question first."),
         ({"question": "a\ud800"}, "The text has half of a surrogate pair at character 1; remove it."),
-        ({"temperature": None}, "Temperature must be between 0 and 2; you gave nothing."),
-        ({"length": 0}, "Length must be a whole number of tokens, 1 or more; you gave 0."),
-        ({"candidates": 1000}, "Guesses must be a whole number from 1 to 255; you gave 1000."),
-        ({"levels": 99}, "Levels must be a whole number from 1 to 16; you gave 99."),
-        ({"numerics": "exactly"}, "Arithmetic must be Exact or Fast; you gave 'exactly'."),
-        ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; you gave 'magic'."),
-        ({"further_lanes": [["context"]]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
+        ({"temperature": None}, "Temperature must be between 0 and 2; got nothing."),
+        ({"length": 0}, "Length must be a whole number of tokens, 1 or more; got 0."),
+        ({"candidates": 1000}, "Guesses must be a whole number from 1 to 255; got 1000."),
+        ({"levels": 99}, "Levels must be a whole number from 1 to 16; got 99."),
+        ({"numerics": "exactly"}, "Arithmetic must be exact or fast; got 'exactly'."),
+        ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; got 'magic'."),
+        ({"further_lanes": [["context"]]}, f"The method must be one of {', '.join(METHODS)}; got ['context']."),
         ({"further_lanes": ["medusa", "eagle2", "parallelspec"]}, "At most 4 methods race at once; you chose 5."),
-        ({"repetition_penalty": None}, "Repetition penalty must be 0.1 to 10, 1 for none; you gave nothing."),
-        ({"logit_bias": "42=-5, x=1"}, "Logit bias takes ID=BIAS, such as 42=-5; you gave ' x=1'."),
+        ({"repetition_penalty": None}, "Repetition penalty must be 0.1 to 10, 1 for none; got nothing."),
+        ({"logit_bias": "42=-5, x=1"}, "Logit bias takes ID=BIAS, such as 42=-5; got ' x=1'."),
         ({"suppress_tokens": "the"}, "Suppressed tokens takes a comma list of whole numbers; “the” is none."),
         ({"answer_as": "xml"}, "An answer is one of free, json, json_schema, choice, regex, lark; you chose 'xml'."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
@@ -132,40 +136,45 @@ def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
     ("values", "sentence"),
     [
         ({}, None),
-        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave 'hot'."),
+        ({"temperature": "hot"}, "Temperature must be between 0 and 2; got 'hot'."),
         ({"length": 301}, words.LENGTH_TOO_LONG.format(limit=300)),
-        ({"history": []}, words.UNEXPECTED.format(kind="TypeError")),
+        ({"history": []}, None),
         ({"nonsense": 1}, words.UNEXPECTED.format(kind="TypeError")),
     ],
 )
 def test_a_link_is_checked_as_the_form_is(values, sentence):
     service = SimpleNamespace(limits=Limits(max_new_tokens=300), methods=METHODS)
-    assert link_trouble(service, LINKED | values) == sentence
+    assert trouble(service, LINKED | values) == sentence
 
 
 def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers(monkeypatch):
     monkeypatch.setattr("app.page.handlers.offered_methods", lambda known: [METHODS["eagle2"]])
     service = SimpleNamespace(limits=Limits(), methods=METHODS)
-    assert link_trouble(service, LINKED) == "The method must be one of eagle2; you gave 'jakiro'."
-    assert link_trouble(service, LINKED | {"method": "eagle2"}) is None
+    assert trouble(service, LINKED) == "The method must be one of eagle2; got 'jakiro'."
+    assert trouble(service, LINKED | {"method": "eagle2"}) is None
 
 
 @pytest.mark.parametrize("values", [None, "text", [], {1: 2}])
 def test_what_is_no_form_is_refused_with_a_sentence(values):
-    assert link_trouble(SimpleNamespace(limits=Limits(), methods=METHODS), values).endswith(".")
+    assert trouble(SimpleNamespace(limits=Limits(), methods=METHODS), values).endswith(".")
 
 
 def test_every_word_that_the_scripts_say_exists():
-    names = [name for name in web.module_names() if not name.startswith("benchmark")]
-    code = "".join((web.ASSETS / "web" / name).read_text(encoding="utf-8") for name in names)
+    code = "".join(text for name, text in MODULES.items() if not name.startswith("benchmark"))
     known = set(words.BROWSER) | set(lesson_words.BROWSER) | set(benchmark_words.FIRST)
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= known
 
 
 def test_every_word_is_said_by_a_script():
-    code = "".join((web.ASSETS / "web" / name).read_text(encoding="utf-8") for name in web.module_names())
+    code = "".join(MODULES.values())
     begun, counted = re.findall(r"`([a-z_]+_)\$\{", code), set(re.findall(r"counted\(\"(\w+)\"", code))
+    ended = re.findall(r"`\$\{key\}(_[a-z]+)`", code)
     for word in words.BROWSER | lesson_words.BROWSER | benchmark_words.FIRST | benchmark_words.BROWSER:
         stem = word.removeprefix("one_") if word.startswith("one_") else word.removeprefix("many_").removesuffix("s")
-        said = re.search(rf"\b{word}\b", code) or stem in counted or word.startswith(tuple(begun))
+        said = (
+            re.search(rf"\b{word}\b", code)
+            or stem in counted
+            or word.startswith(tuple(begun))
+            or word.endswith(tuple(ended))
+        )
         assert said, word

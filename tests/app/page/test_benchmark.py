@@ -44,11 +44,11 @@ def numbers(groups: list[dict]) -> str:
     ("wanted", "sentence"),
     [
         ([], "A benchmark request has “count”"),
-        ({"count": 0}, "must be a whole number from 1 to 96; you gave 0"),
-        ({"count": float("nan")}, "you gave nan"),
+        ({"count": 0}, "must be a whole number from 1 to 96; got 0"),
+        ({"count": float("nan")}, "got nan"),
         ({"temperatures": []}, "Choose at least one temperature"),
-        ({"temperatures": [0, 3]}, "knows the temperatures 0, 0.7, 1; you gave 3"),
-        ({"methods": [["jakiro"]]}, "knows the methods jakiro, jakiro+prompt_lookup, prompt_lookup"),
+        ({"temperatures": [0, 3]}, "Temperatures must be among 0, 0.7, 1; got 3"),
+        ({"methods": [["jakiro"]]}, "Methods must be among jakiro, jakiro+prompt_lookup, prompt_lookup"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, sentence):

@@ -83,14 +83,14 @@ def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(known):
     assert api._methods(["mirror", PLAIN.name], known) == ("mirror", PLAIN.name)
     with pytest.raises(ValueError, match="mirror"):
         api._methods(["magic"], known)
-    with pytest.raises(ValueError, match=r"one of .*mirror; you gave 'magic'"):
+    with pytest.raises(ValueError, match=r"one of .*mirror; got 'magic'"):
         asking(method="magic", known=known)
     settings, _ = benchmark.read_request({"methods": ["mirror"]}, known=known)
     assert settings.methods == (PLAIN.name, "mirror")
     with pytest.raises(ValueError, match="mirror") as refusal:
         benchmark.read_request({"methods": ["magic"]}, known=known)
     names = ", ".join(method.name for method in offered_methods(known))
-    assert str(refusal.value) == benchmark_words.UNKNOWN_METHOD.format(known=names, came="'magic'")
+    assert str(refusal.value) == benchmark_words.UNKNOWN_METHOD.format(known=names, value="'magic'")
 
 
 def test_the_form_s_default_means_what_drafts_with_the_head_that_is_loaded(monkeypatch):

@@ -49,9 +49,9 @@ def test_an_option_beats_a_variable_and_a_variable_beats_the_default():
 
 
 def test_a_limit_that_makes_no_sense_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"^--queue-length must be a whole number, at least 1; you gave 0\.$"):
+    with pytest.raises(ValueError, match=r"^--queue-length must be a whole number, at least 1; got 0\.$"):
         Limits(queue_length=0)
-    with pytest.raises(ValueError, match=r"^--max-request-kilobytes must be a whole number, at least 16; you gave 15"):
+    with pytest.raises(ValueError, match=r"^--max-request-kilobytes must be a whole number, at least 16; got 15"):
         Limits(max_request_kilobytes=15)
 
 

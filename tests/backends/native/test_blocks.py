@@ -60,16 +60,16 @@ def test_product_is_as_accurate_as_16_bits_allow(kind):
 
 @pytest.mark.parametrize("rows", ROWS)
 def test_products_have_the_defined_bits_for_any_number_of_rows(rows):
-    """Compare rows in a batch with single rows; the order and rounding of sums are those of single torch operations."""
+    """Compare rows in a batch with single rows; sums have the order and the rounding of single torch operations."""
     generator = torch.Generator().manual_seed(rows)
     stored = random_blocks("Q4_1", 90, 288).reshape(90, 9, 20)
     scales, minima = torch.from_numpy(stored[..., :4].copy().view(np.float16)).float().unbind(-1)
     nibbles = torch.from_numpy(stored[..., 4:])
-    whole = torch.cat([nibbles & 15, nibbles >> 4], dim=-1)
+    nibble_values = torch.cat([nibbles & 15, nibbles >> 4], dim=-1)
     hidden = torch.randn((rows, 288), generator=generator) * torch.logspace(-3, 3, 288)
     layer = BlockLinear([StoredBlocks("Q4_1", stored.reshape(90, -1))], 288)
     result = layer(hidden)
-    assert torch.equal(result, block_products(whole, scales, minima, hidden))
+    assert torch.equal(result, block_products(nibble_values, scales, minima, hidden))
     assert torch.equal(result, torch.cat([layer(row[None]) for row in hidden]))
 
 

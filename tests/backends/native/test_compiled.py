@@ -275,7 +275,7 @@ def test_compiler_timeout_is_a_reason(monkeypatch):
     late = subprocess.TimeoutExpired(["cc"], 120, stderr=b"still at work")
     monkeypatch.setattr(compiled_library, "built", Mock(side_effect=late))
     monkeypatch.setattr(compiled_library, "compilers", lambda: iter([["cc"]]))
-    assert compiled_library._found_once.__wrapped__() == (None, "cc did not build it (still at work)")
+    assert compiled_library._load_once.__wrapped__() == (None, "cc did not build it (still at work)")
 
 
 @pytest.mark.rare

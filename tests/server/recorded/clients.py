@@ -1,7 +1,7 @@
-"""Requests of five clients to a running server: `python clients.py http://127.0.0.1:8000/v1`; README.md says how.
+"""Requests of five clients to a running server: `python clients.py http://127.0.0.1:8000/v1`, see README.md.
 
-Every client answers the same question at temperature 0, whole and as a stream, so all texts must be equal. Each line
-of the output is one client with its version and what it read.
+Every client answers the same question at temperature 0, as one response and as a stream, so all texts must be equal.
+Each line of the output has one client, its version and the values that it received.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ def ask_openai(url: str, model: str) -> dict:
     import openai
 
     client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
-    asked = {"model": model, "messages": messages(QUESTION), "temperature": 0, "max_tokens": TOKENS}
-    answer = client.chat.completions.create(**asked, logprobs=True, top_logprobs=2, n=2)
+    request = {"model": model, "messages": messages(QUESTION), "temperature": 0, "max_tokens": TOKENS}
+    answer = client.chat.completions.create(**request, logprobs=True, top_logprobs=2, n=2)
     text = answer.choices[0].message.content
-    chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
-    predicted = client.chat.completions.create(**asked, prediction={"type": "content", "content": text})
+    chunks = list(client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True}))
+    predicted = client.chat.completions.create(**request, prediction={"type": "content", "content": text})
     parsed = client.chat.completions.parse(
         model=model, messages=messages(FORM_QUESTION), temperature=0, response_format=Sky
     )
@@ -45,7 +45,7 @@ def ask_openai(url: str, model: str) -> dict:
     scored = client.completions.create(**completed, prompt="The sky is blue.", max_tokens=0)
     by_ids = client.completions.create(**completed, prompt=[504, 6376, 314, 4461, 30], max_tokens=0)
     try:
-        client.chat.completions.create(**asked, tools=[{"type": "function"}])
+        client.chat.completions.create(**request, tools=[{"type": "function"}])
         refused = None
     except openai.BadRequestError as error:
         refused = {"param": error.param, "message": error.body["message"]}
@@ -59,8 +59,8 @@ def ask_openai(url: str, model: str) -> dict:
         "first_logprob": round(answer.choices[0].logprobs.content[0].logprob, 3),
         "prediction_tokens": predicted.usage.completion_tokens_details.accepted_prediction_tokens,
         "prediction_is_equal": predicted.choices[0].message.content == text,
-        "prompt_logprobs": [each and round(each, 2) for each in scored.choices[0].logprobs.token_logprobs],
-        "prompt_ids_logprobs": [each and round(each, 2) for each in by_ids.choices[0].logprobs.token_logprobs],
+        "prompt_logprobs": [logprob and round(logprob, 2) for logprob in scored.choices[0].logprobs.token_logprobs],
+        "prompt_ids_logprobs": [logprob and round(logprob, 2) for logprob in by_ids.choices[0].logprobs.token_logprobs],
         "refused": refused,
     }
 
@@ -69,9 +69,9 @@ def ask_litellm(url: str, model: str) -> dict:
     import litellm
 
     common = {"model": f"openai/{model}", "api_base": url, "api_key": KEY, "temperature": 0}
-    asked = common | {"messages": messages(QUESTION), "max_tokens": TOKENS}
-    answer = litellm.completion(**asked)
-    chunks = litellm.completion(**asked, stream=True)
+    request = common | {"messages": messages(QUESTION), "max_tokens": TOKENS}
+    answer = litellm.completion(**request)
+    chunks = litellm.completion(**request, stream=True)
     form = litellm.completion(**common, messages=messages(FORM_QUESTION), response_format=Sky)
     text = litellm.text_completion(
         model=f"text-completion-openai/{model}", api_base=url, api_key=KEY, prompt="The sky is", max_tokens=4,
@@ -97,7 +97,7 @@ def ask_langchain(url: str, model: str) -> dict:
         "text": answer.content,
         "stream": "".join(chunk.content for chunk in chat.stream(QUESTION)),
         "parsed": form.model_dump(),
-        "batch_is_equal": [one.content for one in chat.batch([QUESTION] * 2)] == [answer.content] * 2,
+        "batch_is_equal": [message.content for message in chat.batch([QUESTION] * 2)] == [answer.content] * 2,
         "tokens": answer.usage_metadata["output_tokens"],
         "first_logprob": round(answer.response_metadata["logprobs"]["content"][0]["logprob"], 3),
         "completion": OpenAI(**common, max_tokens=4).invoke("The sky is"),
@@ -109,15 +109,15 @@ def ask_instructor(url: str, model: str) -> dict:
     import openai
 
     client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
-    asked = {"model": model, "temperature": 0}
-    plain = client.chat.completions.create(**asked, messages=messages(QUESTION), max_tokens=TOKENS)
-    asked |= {"response_model": Sky, "messages": messages(FORM_QUESTION)}
+    request = {"model": model, "temperature": 0}
+    plain = client.chat.completions.create(**request, messages=messages(QUESTION), max_tokens=TOKENS)
+    request |= {"response_model": Sky, "messages": messages(FORM_QUESTION)}
     patched = instructor.from_openai(client, mode=instructor.Mode.JSON_SCHEMA)
-    parsed = patched.create(**asked).model_dump()
+    parsed = patched.create(**request).model_dump()
     return {
         "text": plain.choices[0].message.content,
         "parsed": parsed,
-        "partial_is_equal": list(patched.create_partial(**asked))[-1].model_dump() == parsed,
+        "partial_is_equal": list(patched.create_partial(**request))[-1].model_dump() == parsed,
     }
 
 

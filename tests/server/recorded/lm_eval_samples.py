@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def line_of(task: str, sample: dict) -> dict:
-    """Return what the server returned for a sample, and its score."""
+    """Return the server's result for a sample, and its score."""
     line = {"task": task, "doc": sample["doc_id"], "target": sample["target"]}
     if "exact_match" in sample:
         return line | {"text": sample["resps"][0][0], "exact_match": sample["exact_match"]}

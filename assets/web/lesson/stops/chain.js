@@ -8,7 +8,7 @@ import { nameOf, rootName } from "../../data/history.js";
 
 const LONGEST = 5;
 
-// A step whose favourite chain is long and holds at first, then fails
+// A step whose best chain is long, right at first, then wrong
 const chooseStep = (lane) =>
   pick(whole(lane), (step) => {
     const chain = favourite(step).slice(0, LONGEST);
@@ -50,19 +50,17 @@ export function chainStop(lesson) {
     h(
       "div",
       { class: last ? "chain-bar now" : "chain-bar" },
-      h("span", null, n === 1 ? say("guess_all_one") : say("guess_all", { n })),
+      h("span", n === 1 ? say("guess_all_one") : say("guess_all", { n })),
       filledBar("fill-ink", chance),
-      h("b", { class: "tabular", "data-result": last ? "chain-chance" : null }, percent(chance)),
+      h("b.tabular", { "data-result": last ? "chain-chance" : null }, percent(chance)),
     );
 
   function verdict(at) {
     const i = guesses[at];
-    if (step.accepted_path.includes(i))
-      return h("span", { class: "chain-verdict right" }, say("guess_right"));
+    if (step.accepted_path.includes(i)) return h("span.chain-verdict.right", say("guess_right"));
     const reached = at === 0 || step.accepted_path.includes(guesses[at - 1]);
     return h(
-      "span",
-      { class: "chain-verdict" },
+      "span.chain-verdict",
       reached
         ? say("guess_refused", { choice: choiceOf(step.nodes[step.nodes[i].parent]) })
         : say("guess_unreached"),
@@ -73,30 +71,25 @@ export function chainStop(lesson) {
     const node = step.nodes[i];
     const proposer = lane.proposers.of(node);
     return h(
-      "li",
-      { class: "chain-link", "data-guess": at + 1 },
-      h("span", { class: "muted small" }, say("guess_number", { n: at + 1 })),
+      "li.chain-link",
+      { "data-guess": at + 1 },
+      h("span.muted.small", say("guess_number", { n: at + 1 })),
       h(
         "span",
         { class: `chain-token ${proposer.classes}` },
         markerSample(proposer),
-        h("bdi", { class: "mono" }, nameOf(lane, node.token_id, node.piece)),
+        h("bdi.mono", nameOf(lane, node.token_id, node.piece)),
       ),
-      h(
-        "span",
-        { class: "tabular" },
-        say("guess_chance", { percent: percent(edgeChance(step, i)) }),
-      ),
+      h("span.tabular", say("guess_chance", { percent: percent(edgeChance(step, i)) })),
       checked ? verdict(at) : null,
     );
   }
 
   const links = () => [
     h(
-      "li",
-      { class: "chain-link root" },
-      h("span", { class: "muted small" }, say("root")),
-      h("span", { class: "chain-token" }, h("bdi", { class: "mono" }, rootName(lane, step.index))),
+      "li.chain-link.root",
+      h("span.muted.small", say("root")),
+      h("span.chain-token", h("bdi.mono", rootName(lane, step.index))),
     ),
     ...members().map(link),
   ];
@@ -123,8 +116,8 @@ export function chainStop(lesson) {
   return {
     screen: [
       buttons(more, check, restart),
-      filled(h("ol", { class: "chain", "data-chain": "" }), links),
-      filled(h("div", { class: "chain-all" }), chances),
+      filled(h("ol.chain", { "data-chain": "" }), links),
+      filled(h("div.chain-all"), chances),
       line(
         "chain-cost",
         () =>
@@ -135,7 +128,7 @@ export function chainStop(lesson) {
         "muted tabular",
       ),
       result("chain", found),
-      h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`),
+      h("p.muted.small", `${say("guess_chances")} ${say("signs_long")}`),
       lesson.stepLine(lane, step),
       lesson.sourceLine(),
     ],

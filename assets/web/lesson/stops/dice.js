@@ -1,4 +1,5 @@
-// Stop 8: plain decoding and Jakiro at temperature 1: same dice, same text. Below it what temperature and top-p make of one word.
+// Stop 8: plain decoding and Jakiro at temperature 1: same dice, same text. Below it the effect of temperature and top-p on one
+// word.
 
 import { filledBar, h, number, percent, say } from "../../base/dom.js";
 import { nameOf, textOf } from "../../data/history.js";
@@ -21,7 +22,7 @@ const SEEDS = [1, 2];
 const BEFORE = 24; // characters of the text before the word
 const LEAST_TOP_P = 0.1;
 
-// The share of each among these, from their logs at temperature 1, best first; 0 for what top-p drops
+// The share of each of these tokens, from their logs at temperature 1, best first; 0 for tokens that top-p drops
 function sharesAt(logs, temperature, topP) {
   const weights = logs.map((log) =>
     temperature ? Math.exp((log - logs[0]) / temperature) : Number(log === logs[0]),
@@ -37,13 +38,13 @@ function sharesAt(logs, temperature, topP) {
   return kept.map((weight) => weight / rest);
 }
 
-// The word whose first choice is least sure
+// The word with the least certain first choice
 function openPlace(lane) {
   const surest = lane.tokens.map((_, i) => lane.alternativesAt(i)?.tokens[1]?.[2] ?? 0);
   return surest.indexOf(Math.min(...surest));
 }
 
-// `laneNow()` is the lane whose words it is about
+// `laneNow()` returns the lane of the words
 function chancesBox(laneNow) {
   let lane = null;
   let place = 0;
@@ -72,10 +73,10 @@ function chancesBox(laneNow) {
       h(
         "div",
         { class: now[i] ? "chance" : "chance dropped", "data-share": now[i].toFixed(4) },
-        h("bdi", { class: "mono" }, nameOf(lane, id, piece)),
+        h("bdi.mono", nameOf(lane, id, piece)),
         filledBar(id === came[0] ? "fill-ink" : "fill-rest", now[i]),
-        h("span", { class: "tabular" }, now[i] ? percent(now[i]) : say("chances_dropped")),
-        h("span", null, id === came[0] ? `✓ ${say("alternatives_came")}` : ""),
+        h("span.tabular", now[i] ? percent(now[i]) : say("chances_dropped")),
+        h("span", id === came[0] ? `✓ ${say("alternatives_came")}` : ""),
       ),
     );
   }
@@ -85,23 +86,23 @@ function chancesBox(laneNow) {
     () => [
       say("chances_after", { n: place + 1 }),
       " ",
-      h("bdi", { class: "mono" }, `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`),
+      h("bdi.mono", `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`),
     ],
     "chances-words",
   );
   const box = group("chances-box")(
-    h("h3", null, say("chances_title")),
+    h("h3", say("chances_title")),
     group("chances-place")(
       button("word-before", "‹", go(-1)),
       button("word-after", "›", go(1)),
       words,
     ),
     group("chances-sliders")(temperature, topP),
-    filled(h("div", { class: "chances" }), rows),
+    filled(h("div.chances"), rows),
     result("chances", () =>
       say("chances_result", { kept: shares().filter(Boolean).length, all: tokens().length }),
     ),
-    h("p", { class: "muted small" }, say("chances_note")),
+    h("p.muted.small", say("chances_note")),
   );
   return {
     element: box.element,
@@ -148,7 +149,7 @@ export function diceStop(lesson) {
       },
       "muted tabular",
     );
-    return group("dice-lane")(h("h3", null, pairOf(SEEDS[0], true)[name].title), host, steps);
+    return group("dice-lane")(h("h3", pairOf(SEEDS[0], true)[name].title), host, steps);
   }
 
   const lanes = ["plain", "drafted"].map(laneBox);

@@ -1,4 +1,4 @@
-// Stops 3 and 4: two experts over the same candidates, mixed anew; and the branch made of their difference.
+// Stops 3 and 4: two experts over the same candidates with other weights; and the branch made of their difference.
 
 import { counted, filledBar, h, number, say, wholePercent } from "../../base/dom.js";
 import { depthOf, nameOf, passesOf, pathTo, rootName } from "../../data/history.js";
@@ -51,9 +51,9 @@ function list(lane, step, key, lesson, second) {
       const proposer = lane.proposers.of(node);
       const change = original.indexOf(i) - place;
       return h(
-        "li",
-        { class: "rank-row", "data-node": i },
-        h("span", { class: "rank tabular muted" }, String(place + 1)),
+        "li.rank-row",
+        { "data-node": i },
+        h("span.rank.tabular.muted", String(place + 1)),
         markerSample(proposer),
         h(
           "bdi",
@@ -61,10 +61,9 @@ function list(lane, step, key, lesson, second) {
           nameOf(lane, node.token_id, node.piece),
         ),
         filledBar("fill-muted", weights[place] / total),
-        h("span", { class: "tabular rank-share" }, wholePercent(weights[place] / total)),
+        h("span.tabular.rank-share", wholePercent(weights[place] / total)),
         h(
-          "span",
-          { class: "tabular rank-change" },
+          "span.tabular.rank-change",
           change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : "",
         ),
       );
@@ -73,15 +72,14 @@ function list(lane, step, key, lesson, second) {
 
   const [first, other] = weightsOf(step.nodes[firstLevel(step)[0]]);
   return group("rank-box")(
-    h("h3", null, say(`experts_${key}`)),
+    h("h3", say(`experts_${key}`)),
     h(
-      "p",
-      { class: "muted small" },
+      "p.muted.small",
       say("experts_text", { text: rootName(lane, step.index, 3) }),
       " · ",
       say("experts_router", { first: wholePercent(first), second: wholePercent(other) }),
     ),
-    filled(h("ol", { class: "rank-list", "data-list": key }), rows),
+    filled(h("ol.rank-list", { "data-list": key }), rows),
     line(
       `moved-${key}`,
       () =>
@@ -91,11 +89,7 @@ function list(lane, step, key, lesson, second) {
         }),
       "result",
     ),
-    h(
-      "p",
-      { class: "muted small" },
-      say("experts_pairs", { share: wholePercent(disagreement(step)) }),
-    ),
+    h("p.muted.small", say("experts_pairs", { share: wholePercent(disagreement(step)) })),
     lesson.stepLine(lane, step),
   );
 }
@@ -113,7 +107,7 @@ export function expertsStop(lesson) {
     format: (value) =>
       say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }),
   });
-  // Until the slider is moved, each list stands as its own router had it
+  // Until the slider is moved, each list has the weights of its own router
   let touched = false;
   mix.element.addEventListener("input", () => (touched = true));
   const reset = button("mix-reset", say("speed_reset"), () => {
@@ -129,20 +123,19 @@ export function expertsStop(lesson) {
     screen: [
       row(mix, reset),
       h(
-        "div",
-        { class: "mix-ends" },
+        "div.mix-ends",
         lane.proposers.all
           .slice(0, 2)
-          .map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`)),
+          .map((expert) => h("span", markerSample(expert), ` ${expert.label}`)),
       ),
       group("rank-boxes")(...lists),
-      h("p", { class: "muted small" }, say("experts_share")),
+      h("p.muted.small", say("experts_share")),
     ],
     demo: [() => mix.move(0), () => mix.move(100), () => reset.click()],
   };
 }
 
-// Stop 4 keeps the paths that lead into the last two levels and little else, so that these stand out
+// Stop 4 shows mainly the paths that lead into the last two levels
 function lastLevels(step) {
   const keep = new Set([0]);
   const add = (i) => pathTo(step.nodes, i).forEach((at) => keep.add(at));

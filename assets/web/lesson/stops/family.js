@@ -1,4 +1,4 @@
-// Stop 10: one answer written by five methods; at the places where a step of each begins, what each of them proposed.
+// Stop 10: one answer written by five methods; their candidates at positions where a step of each starts.
 
 import { counted, h, number, say, table } from "../../base/dom.js";
 import { passesOf, rootName } from "../../data/history.js";
@@ -8,7 +8,7 @@ import { pick } from "../data.js";
 
 const stepAt = (lane, count) => lane.steps.findIndex((_, i) => lane.countAfter(i - 1) === count);
 
-// Numbers of written tokens at which every lane begins a step, as {count, indices by lane}
+// Numbers of written tokens at which every lane starts a step, as {count, indices by lane}
 function commonPlaces(lanes) {
   const counts = lanes[0].steps.map((_, first) => lanes[0].countAfter(first - 1));
   return counts
@@ -72,7 +72,7 @@ export function familyStop(lesson) {
             })
           : say("family_none", { method: lane().title }),
       ),
-      filled(h("div", { class: "family-table" }), () =>
+      filled(h("div.family-table"), () =>
         table(
           say("family_table"),
           HEADS.map((key) => say(key)),

@@ -1,4 +1,4 @@
-// Stop 6: the mask of a seven-node tree, filled by hand, then shown in full beside the tree.
+// Stop 6: the mask of a seven-node tree, filled by hand, then shown in full next to the tree.
 
 import { h, say } from "../../base/dom.js";
 import { depthOf, nameOf, rootName } from "../../data/history.js";
@@ -33,7 +33,7 @@ export function maskStop(lesson) {
     i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, step.index),
   );
   const ancestors = nodes.map((_, i) => seenBy(nodes, i));
-  // The row to fill: deepest of those with a sibling
+  // The row to fill: deepest of the nodes with a sibling
   const asked = pick(
     nodes.map((_, i) => i).slice(1),
     (i) =>
@@ -46,7 +46,7 @@ export function maskStop(lesson) {
   let said = "";
 
   const tree = lesson.tree(() => ({ lane, step: cut, phase: 1, mark: full ? null : asked }));
-  const host = h("div", { class: "mask-table-host", onpointerleave: () => light(null) });
+  const host = h("div.mask-table-host", { onpointerleave: () => light(null) });
   const task = h(
     "p",
     { "data-result": "mask-task" },
@@ -103,10 +103,8 @@ export function maskStop(lesson) {
     if (i === asked && !full) {
       return h(
         "td",
-        null,
-        h("input", {
+        h("input.mask-cell", {
           type: "checkbox",
-          class: "mask-cell",
           "data-cell": j,
           checked: ticked.has(j),
           "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }),

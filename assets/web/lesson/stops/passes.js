@@ -1,4 +1,5 @@
-// Stop 1: what a pass costs: one by one beside one over as many rows, the least time that memory allows, and time by rows.
+// Stop 1: the cost of a pass: one token per pass next to one pass over as many rows, the least time that memory allows, and time
+// by rows.
 
 import { filledBar, h, milliseconds, number, say, table } from "../../base/dom.js";
 import { bars, chart, result, row, slider } from "../controls.js";
@@ -15,11 +16,11 @@ const rowWords = (n) => say(n === 1 ? "rows_value_one" : "rows_value", { n });
 
 const bar = (name, words, ms, drawn) =>
   h(
-    "div",
-    { class: "pass-bar", "data-bar": name },
-    h("span", { class: "bar-words" }, words),
+    "div.pass-bar",
+    { "data-bar": name },
+    h("span.bar-words", words),
     drawn,
-    h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })),
+    h("span.tabular", say("speed_ms", { n: milliseconds(ms) })),
   );
 
 function floorBars(floor, pass, size) {
@@ -39,8 +40,7 @@ function floorBars(floor, pass, size) {
 function blocks(n, one, together) {
   const line = (count, ms, kind) =>
     h(
-      "span",
-      { class: "blocks" },
+      "span.blocks",
       Array.from({ length: count }, () =>
         h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` }),
       ),
@@ -106,9 +106,8 @@ export function passesStop(lesson) {
       row(memory),
       bars(() => floorBars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size)),
       h(
-        "details",
-        { class: "lesson-table" },
-        h("summary", null, say("pass_table")),
+        "details.lesson-table",
+        h("summary", say("pass_table")),
         table(
           null,
           [say("table_rows"), say("table_ms")],

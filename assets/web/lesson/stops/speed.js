@@ -21,14 +21,14 @@ function ruler(speedups) {
   const top = Math.max(TOP, Math.ceil(Math.max(...Object.values(speedups))));
   return Object.entries(speedups).map(([name, value]) =>
     h(
-      "div",
-      { class: "pass-bar", "data-mark": name, "data-value": value.toFixed(3) },
-      h("b", { class: "tabular" }, say(`speed_${name}`, { x: number(value, 2) })),
+      "div.pass-bar",
+      { "data-mark": name, "data-value": value.toFixed(3) },
+      h("b.tabular", say(`speed_${name}`, { x: number(value, 2) })),
       h(
-        "div",
-        { class: "even-bar", "aria-hidden": "true" },
-        h("span", { class: "even-fill", style: `width:${(100 * value) / top}%` }),
-        h("span", { class: "even-mark", style: `left:${100 / top}%` }),
+        "div.even-bar",
+        { "aria-hidden": "true" },
+        h("span.even-fill", { style: `width:${(100 * value) / top}%` }),
+        h("span.even-mark", { style: `left:${100 / top}%` }),
       ),
     ),
   );
@@ -99,9 +99,9 @@ export function speedStop(lesson) {
     return say("speed_even", { now: number(tau, 2), tau: number((draft + check) / plain, 2) });
   }
 
-  const rulers = filled(h("div", { class: "pass-bars ruler" }), () => [
+  const rulers = filled(h("div.pass-bars.ruler"), () => [
     ...ruler({ predicted: predicted(), measured: recorded().speedup }),
-    h("p", { class: "muted small" }, say("speed_line")),
+    h("p.muted.small", say("speed_line")),
   ]);
   return {
     screen: [

@@ -1,4 +1,4 @@
-// Stop 5: the recorded tree cut to its likeliest paths, judged again, with what each size brings and costs.
+// Stop 5: the recorded tree cut to its most probable paths, judged again, with the benefit and the cost of each size.
 
 import { milliseconds, number, say } from "../../base/dom.js";
 import { depthOf } from "../../data/history.js";

@@ -1,4 +1,4 @@
-// Stop 7: guess which path the target keeps, then see what it chose and what is kept. Three steps, score kept.
+// Stop 7: guess which path the target keeps, then see its choices and the result. Three steps, with a score.
 
 import { counted, h, number, say } from "../../base/dom.js";
 import { endOf, nameOf, pathTo } from "../../data/history.js";
@@ -31,7 +31,7 @@ export function verdictStop(lesson) {
   const title = filled(h("h3", { "data-result": "round" }), () =>
     say("verdict_round", { n: state.round + 1 }),
   );
-  const score = filled(h("span", { class: "score tabular", "data-result": "score" }), () =>
+  const score = filled(h("span.score.tabular", { "data-result": "score" }), () =>
     say("verdict_score", { score: number(state.score, 0), rounds }),
   );
   const act = filled(button("reveal", "", advance), () =>
@@ -70,7 +70,7 @@ export function verdictStop(lesson) {
     } else Object.assign(state, { round: state.round + 1, phase: 1, guess: null });
   }
 
-  // A clicker's turn: the draft's favourite path stands for the guess
+  // A clicker's key uses the draft's best path as the guess
   function play() {
     if (state.phase === 1 && state.guess === null) choose(favourite(now()).at(-1) ?? 0);
     act.element.click();

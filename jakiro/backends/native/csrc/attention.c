@@ -1,11 +1,11 @@
-/* Queries that share a key/value head run together: its keys are transposed once, its values converted to float64 once. */
+/* Queries with a common key/value head run together: keys are transposed once, values are converted to float64 once. */
 
 #define _GNU_SOURCE /* memrchr */
 #include "attention.h"
 
 #include "sections.h"
 
-/* Queries of one batch; queries whose scores, and whose sums over values, fit into registers together. */
+/* Queries of one batch; queries with scores, and queries with sums over values, that fit into registers together. */
 #define BATCH 24
 #if LANES == 16
 #define SCORED 12
@@ -14,19 +14,19 @@
 #define SCORED 6
 #define SUMMED 1
 #endif
-/* Keys that are transposed at once. */
+/* Keys transposed at once. */
 #define COLUMNS (2 * LANES)
-/* Keys whose values are converted to float64 at once, and vectors of a stripe of their numbers. */
+/* Keys with values converted to float64 at once, and vectors of a stripe of their numbers. */
 #define VALUES (2 * LANES)
 #define STRIPE 8
-/* Numbers by which reading runs ahead. */
+/* Distance of prefetching, in numbers. */
 #define AHEAD 2048
 
 static const float unseen = -3e38f;
 
 int64_t head_chunks(int64_t heads, int64_t rows, int64_t num_threads) {
     const int64_t tasks = heads * rows, fewest = (tasks + BATCH - 1) / BATCH;
-    /* As many for each thread */
+    /* The same for each thread */
     return at_most(at_most((fewest + num_threads - 1) / num_threads * num_threads, tasks), MOST_CHUNKS);
 }
 
@@ -66,14 +66,14 @@ void publish_rotated(const Attention *at, int64_t chunk, int64_t chunks, const f
 /* A batch: some queries of one key/value head. */
 typedef struct {
     const Attention *at;
-    int64_t keys;   /* those that any of its queries sees lie before this one */
-    int64_t open;   /* all of its queries see all keys before this one */
-    int64_t padded; /* keys in whole tiles */
+    int64_t keys;   /* end of the keys that any of its queries sees */
+    int64_t open;   /* end of the keys that all of its queries see */
+    int64_t padded; /* keys, rounded up to whole tiles */
     int64_t kv_head, count;
     const float *queries[BATCH];   /* each (head_dim,) */
     const uint8_t *visible[BATCH]; /* each (keys,) */
     float *scores;                 /* (count, padded) */
-    float *tile;                   /* (head_dim, COLUMNS) keys, a column each */
+    float *tile;                   /* (head_dim, COLUMNS), one column per key */
     double *sums;                  /* (count, head_dim) */
     double *wide;                  /* (VALUES, head_dim) */
 } Batch;
@@ -106,7 +106,7 @@ static void (*const scores_of[])(const float *const *, const float *, int64_t, v
     0, scores_1, scores_2, scores_3, scores_4, scores_5, scores_6};
 #endif
 
-/* Which of LANES keys from `key` on a query sees. */
+/* Return which of LANES keys from `key` on a query sees. */
 static inline ints seen(const Batch *batch, int64_t query, int64_t key) {
     typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1)));
     const uint8_t *visible = batch->visible[query] + key;
@@ -116,7 +116,7 @@ static inline ints seen(const Batch *batch, int64_t query, int64_t key) {
     return __builtin_convertvector(flags, ints) != 0;
 }
 
-/* (columns, width) to (width, COLUMNS), zeros after the last column. */
+/* (columns, width) to (width, COLUMNS), with zeros after the last column. */
 static void transpose(const float *keys, int64_t columns, int64_t width, float *tile) {
     for (int64_t first = 0; first < COLUMNS; first += LANES) {
         int64_t i = 0;
@@ -155,8 +155,8 @@ static void score(const Batch *batch) {
     }
 }
 
-/* A weight, from 0 to 1, as a whole number of UNITs: added to this, it is rounded to one by where a float64 ends. Whole
- * numbers add up to the same sum in any order; those of 2^19 keys fit into 64 bits. */
+/* Rounds a weight, 0 to 1, to a whole number of UNITs: the sum with this constant is rounded at the end of a float64.
+ * Sums of whole numbers do not depend on their order; those of 2^19 keys fit into 64 bits. */
 #define ROUNDING (1.5 * 256)
 #define UNIT 0x1p-44
 
@@ -250,7 +250,7 @@ void attend(const Attention *at, float *own, int64_t chunk, int64_t chunks, floa
     const int64_t keys = at->length + at->rows, padded = padded_keys(keys), width = at->head_dim;
     const int64_t shared = at->heads / at->kv_heads * at->rows, tasks = at->kv_heads * shared;
     const int64_t end = tasks * (chunk + 1) / chunks;
-    /* Vectors that cross the cache's lines take twice as long */
+    /* Vectors across two cache lines take twice as long */
     double *sums = (double *)(((uintptr_t)own + 63) & ~(uintptr_t)63), *wide = sums + BATCH * width;
     float *scores = (float *)(wide + VALUES * width), *tile = scores + BATCH * padded;
     for (int64_t task = tasks * chunk / chunks, count; task < end; task += count) {

@@ -1,4 +1,4 @@
-/* Attention whose result depends neither on the order of keys nor on how many rows run together. */
+/* Attention that is independent of the order of keys and of the number of rows. */
 
 #pragma once
 
@@ -15,23 +15,23 @@ typedef struct {
     float *attended;         /* (rows, heads head_dim) */
 } Attention;
 
-/* Floats of its own that a thread of `attend` needs. */
+/* Floats of workspace per thread of `attend`. */
 int64_t attention_floats(int64_t keys, int64_t head_dim);
 
-/* Chunks of so many heads of each row, and floats of the largest chunk's numbers. */
+/* Chunks of so many heads of each row, and floats of the largest chunk. */
 int64_t head_chunks(int64_t heads, int64_t rows, int64_t num_threads);
 int64_t head_chunk_floats(int64_t heads, int64_t rows, int64_t head_dim);
 
-/* A chunk of queries, keys and values, the first two at their rotary positions; and where they belong, keys and values
- * in the cache too. */
+/* Copy a chunk of queries, keys and values, the first two rotated to their positions, to its place; keys and values also
+ * to the cache. */
 void rotate(const Attention *attention, int64_t chunk, int64_t chunks, float *result);
 void publish_rotated(const Attention *attention, int64_t chunk, int64_t chunks, const float *result);
 
-/* Scores to weights before they are divided by their sum, which is returned: the same sum wherever each score stands.
- * A whole number of vectors; what is not seen has a score of -3e38. */
+/* Convert scores to weights before division by their sum, which is returned. The sum does not depend on the order of
+ * the scores. Requires a whole number of vectors; hidden keys have the score -3e38. */
 double jakiro_weigh(float *scores, int64_t padded);
 
-/* What a chunk of queries attends to: float32 scores and weights, each from its own key alone. Their sum does not depend
- * on where keys stand, that of values, in float64, on the order of those that are seen: hidden ones add nothing. */
+/* Attend for a chunk of queries. Scores and weights are float32, each computed from one key only. Their sum does not
+ * depend on the order of keys. The float64 sum of values depends only on the order of visible keys: hidden ones add 0. */
 void attend(const Attention *attention, float *own, int64_t chunk, int64_t chunks, float *result);
 void publish_attended(const Attention *attention, int64_t chunk, int64_t chunks, const float *result);

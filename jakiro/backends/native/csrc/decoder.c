@@ -1,12 +1,12 @@
-/* Passes of few rows through a Llama-shaped decoder on a CPU, in float32.
+/* Passes over few rows through a decoder of Llama's shape on a CPU, in float32.
  *
- * A pass of plain decoding has one row, a pass over a draft tree a dozen; both read every weight once. The floor is the
- * memory's speed, and what keeps general libraries above it are matrix products made for many rows, and a dispatch for
- * each of a thousand small operations. Here all layers are one call.
+ * A pass of plain decoding has one row, a pass over a draft tree about a dozen; both read every weight once, so the
+ * memory's speed is the limit. General libraries are slower because their matrix products are made for many rows and
+ * each of a thousand small operations is dispatched separately. Here all layers are one call.
  *
- * Exactness: every output of a product adds its terms in the order of the inputs, whatever the number of rows. Attention
- * adds values in the order of the keys that a row sees, its ancestors', and weights so that no order shows. So a row
- * comes out the same alone, in a tree, and with any number of hidden rows between those that it sees.
+ * Exactness: every output of a product adds its terms in the order of the inputs, for any number of rows. Attention
+ * adds values in the order of the visible keys, which are the row's ancestors, and sums weights independently of their
+ * order. So a row has the same result alone, in a tree, and with any number of hidden rows between visible ones.
  */
 
 #include "blocks.h"
@@ -23,27 +23,27 @@ typedef struct {
     float scaling;
 } Decoder;
 
-/* One pass: `rows` rows that follow `length` cached ones. */
+/* One pass over `rows` rows that follow `length` cached ones. */
 typedef struct {
     const Decoder *decoder;
     int64_t rows, length, capacity;
-    float *hidden;          /* (rows, hidden), embeddings in, output of the last layer out */
+    float *hidden;          /* (rows, hidden), embeddings; overwritten by the output of the last layer */
     const float *cos, *sin; /* (rows, head_dim); sin negative in the first half */
     const uint8_t *visible; /* (rows, length + rows) */
     float *cache;           /* (layers, 2, kv_heads, capacity, head_dim) */
     float *joint;           /* (rows, (heads + 2 kv_heads) head_dim) */
     float *attended;        /* (rows, heads head_dim) */
     float *gated;           /* (rows, inner) */
-    float *memory;          /* (threads, what jakiro_decoder_floats says) */
-    float **kept;           /* (layers,) where a layer's output is copied to, (rows, hidden) or null */
+    float *memory;          /* (threads, jakiro_decoder_floats) */
+    float **kept;           /* (layers,), where the output of a layer is copied to, (rows, hidden), or null */
 } Pass;
 
-/* A layer's sections: the attention half, then these two. */
+/* Sections of a layer: the attention half, then these two. */
 enum { GATE = HALF_SECTIONS, DOWN, LAYER_SECTIONS };
 
 static Half half_of(const Layer *layer) { return (Half){&layer->query_key_value, &layer->output}; }
 
-/* Layers are of one shape, but not all of one kind. */
+/* All layers have one shape, but their matrices may have different kinds. */
 static Largest largest_of(const Decoder *decoder, int64_t rows) {
     Largest largest = {0, 0};
     for (const Layer *layer = decoder->layers; layer < decoder->layers + decoder->num_layers; layer++) {
@@ -55,7 +55,7 @@ static Largest largest_of(const Decoder *decoder, int64_t rows) {
     return largest;
 }
 
-/* Floats of its own that a thread of a pass needs. */
+/* Floats of workspace per thread of a pass. */
 int64_t jakiro_decoder_floats(const Decoder *decoder, int64_t rows, int64_t keys) {
     return workspace_floats(rows, decoder->hidden, largest_of(decoder, rows), keys, decoder->head_dim);
 }
@@ -133,7 +133,7 @@ static void decode(const void *context, int thread_id, int num_threads) {
     go_through(&sections, pass, shared->progress, &workspace, thread_id, num_threads);
 }
 
-/* All layers, without the final norm. */
+/* Run all layers, without the final norm. */
 void jakiro_decode(const Pass *pass, int64_t threads) {
     Progress progress = {{0}};
     run_in_threads(decode, &(Shared){pass, &progress}, threads);

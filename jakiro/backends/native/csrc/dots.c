@@ -2,13 +2,13 @@
 
 #include "products.h"
 
-/* Numbers of a row that one instruction reads. */
+/* Numbers of a row read by one instruction. */
 #define STEP 2
 
 typedef int16_t shorts __attribute__((vector_size(4 * LANES), aligned(2)));
 typedef int16_t lane_shorts __attribute__((vector_size(2 * LANES), aligned(2)));
 
-/* To each lane of a sum the products of its two numbers of x and of y. */
+/* Add to each lane of a sum the products of its two numbers of x and of y. */
 static inline ints add_pairs(ints sum, shorts x, shorts y) {
 #if LANES == 16 && defined(__AVX512VNNI__)
     return (ints)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)x, (__m512i)y);
@@ -25,7 +25,7 @@ static inline ints add_pairs(ints sum, shorts x, shorts y) {
 #endif
 }
 
-/* LANES numbers of a row times their factors, those past its end being 0. */
+/* Return LANES numbers of a row times their factors; numbers after its end are 0. */
 static inline vec factored(const float *row, const float *factors, int64_t place, int64_t inputs) {
     if (place >= inputs) return (vec){0};
     const vec x = loaded(row, place, inputs, 0);
@@ -35,7 +35,7 @@ static inline vec factored(const float *row, const float *factors, int64_t place
 /* A block's numbers are rounded in whole vectors. */
 static int64_t padded_inputs(Blocks blocks) { return (blocks.blocks * blocks.block + LANES - 1) / LANES * LANES; }
 
-/* The largest number of a block: with weights of 127 no sum leaves 32 bits. */
+/* Largest number of a block: with weights of at most 127, sums fit into 32 bits. */
 static float largest_number(int64_t block) { return (float)at_most(INT32_MAX / (127 * block), INT16_MAX); }
 
 int64_t rounded_floats(int64_t rows, Blocks blocks) {
@@ -43,7 +43,7 @@ int64_t rounded_floats(int64_t rows, Blocks blocks) {
     return rows * (per_row + (1 + blocks.minima) * blocks.blocks);
 }
 
-/* Numbers without sign or, of floats, their sizes: an infinity is above all finite ones, and no number above it. */
+/* Numbers without sign, or sizes of floats: an infinity is larger than all finite numbers, NaN is larger than that. */
 #define INFINITE 0x7F800000
 
 static inline int32_t highest_whole(ints x) {
@@ -69,7 +69,7 @@ static inline int32_t sum_of_whole(ints x) {
 Rounded round_rows(const float *input, const float *factors, int64_t rows, int64_t inputs, Blocks blocks, float *memory) {
     const int64_t padded = padded_inputs(blocks);
     const float most = largest_number(blocks.block);
-    /* 1.5 * 2^23: added to this, a number is rounded to a whole one, whose lowest 16 bits end the float */
+    /* 1.5 * 2^23: the sum with this number is rounded to a whole number, which is in the lowest 16 bits of the float */
     const vec shift = all_lanes(12582912.0f), least = all_lanes(1e-30f);
     int16_t *numbers = (int16_t *)memory;
     float *scales = (float *)(numbers + rows * padded), *sums = scales + rows * blocks.blocks;
@@ -96,13 +96,13 @@ Rounded round_rows(const float *input, const float *factors, int64_t rows, int64
     return (Rounded){blocks, numbers, scales, sums};
 }
 
-/* So many weights of a panel, as pairs. */
+/* Return so many weights of a panel, as pairs. */
 static inline shorts widened(const int8_t *weights) {
     typedef int8_t bytes __attribute__((vector_size(2 * LANES), aligned(1)));
     return __builtin_convertvector(*(const bytes *)weights, shorts);
 }
 
-/* LANES scales or minima of a panel from one on. */
+/* Return LANES scales or minima of a panel, starting at an index. */
 static inline vec scales_at(const int8_t *panel, int64_t scale_bytes, int64_t at) {
     return scale_bytes == 2 ? from_half((const uint16_t *)panel + at) : from_float((const float *)panel + at);
 }
@@ -113,7 +113,7 @@ static inline void add_block(float *result, ints sum, vec scale, vec minimum, fl
     *(vec *)result = total;
 }
 
-/* (ROWS, inputs) times one panel, into (ROWS, PANEL); a block's sums stay in registers, the results in the first cache. */
+/* Multiply (ROWS, inputs) by one panel into (ROWS, PANEL); sums of a block stay in registers, results in the L1 cache. */
 #define PRODUCT(ROWS)                                                                                                \
     static void product_##ROWS(const int8_t *panel, const int16_t *numbers, const float *row_scales,                 \
                                const float *row_sums, Blocks blocks, int64_t inputs, float *tile) {                  \

@@ -1,5 +1,5 @@
-/* A whole draft in one call: the head reads what was committed, then the tree grows level by level, as `TreeGrower` grows
- * it, and the best candidates of all levels become its nodes. */
+/* A whole draft in one call: the head reads the committed tokens, then the tree grows level by level as in `TreeGrower`,
+ * and the best candidates of all levels become its nodes. */
 
 #include <stdlib.h>
 
@@ -9,28 +9,28 @@
 typedef struct {
     const Head *head;
     const Matrix *output;
-    const float *embedding;   /* (tokens, hidden), or null, and then the table's rows */
+    const float *embedding;   /* (tokens, hidden), or null to use the rows of `table` */
     const Matrix *table;
     const int64_t *token_ids; /* (draft vocabulary,) */
-    /* (draft vocabulary, hidden) and (hidden,), the output function's rows and their mean, for evidence; or null */
+    /* (draft vocabulary, hidden) and (hidden,), rows of the output function and their mean, for evidence; or null */
     const float *directions, *mean;
-    const float *angles; /* (2, positions, head_dim), cosines, then sines, negative in the first half */
+    const float *angles; /* (2, positions, head_dim), cosines and signed sines */
     int64_t positions;
-    float *rows;             /* (2, kv_heads, capacity, head_dim), keys, then values */
-    int64_t start, capacity; /* rows of the cache that are filled, and in all */
-    const int64_t *ids;      /* (committed,), the last one the root's */
-    const float *features;   /* (committed, …), the target's one position before each */
+    float *rows;             /* (2, kv_heads, capacity, head_dim), keys and values */
+    int64_t start, capacity; /* filled rows of the cache, and its capacity */
+    const int64_t *ids;      /* (committed,), the root is the last one */
+    const float *features;   /* (committed, …), the target's features one position before each token */
     int64_t committed;
-    /* Children of a node, and nodes expanded a level, at most; passes after the first at most; nodes of the largest tree */
+    /* Maxima of children per node and of expanded nodes per level; of passes after the first; nodes of the largest tree */
     int64_t width, passes, explored;
     int64_t contrastive; /* whether the last pass gives two levels */
-    int64_t kept;        /* nodes that are kept, root included, at most */
+    int64_t kept;        /* maximum number of nodes of the result, root included */
     float temperature;
-    const float *weights; /* (levels, 3) of log q, of noise, and the log of what is kept */
+    const float *weights; /* (levels, 3), weight of log q, weight of the noise, log of the kept share */
     const float *noise;   /* (levels, draft vocabulary) or null */
-    /* What is known of each node, the root first: (6, kept) tokens, parents, depths, passes, proposers, who proposed it
-     * too; (2, kept) scores and chances, and after them the evidence: (experts, kept) the router's weights,
-     * (experts, kept) contributions to the logit, (kept,) the residual's. NaN where there is no such number. */
+    /* Columns of the nodes, root first: (6, kept) tokens, parents, depths, passes, proposers, other proposers; (2, kept)
+     * scores and draft probabilities, followed by the evidence: (experts, kept) router weights, (experts, kept)
+     * contributions to the logit, (kept,) contribution of the residual. NaN for missing numbers. */
     int64_t *int_columns;
     float *float_columns;
 } Draft;
@@ -38,32 +38,32 @@ typedef struct {
 enum { TOKEN, PARENT, DEPTH, PASS, PROPOSER, ALSO };
 enum { SCORE, CHANCE, EVIDENCE };
 
-/* A node as it grows: its place in the draft vocabulary, its parent's number (-1 is the root), and the row of all passes
- * that it came from, the first committed row being 0. */
+/* A node during growth: its index in the draft vocabulary, its parent's number (-1 is the root), and its row over all
+ * passes; the first committed row is 0. */
 typedef struct {
     int64_t place, parent, depth, pass, proposer, row;
     float score, chance;
 } Candidate;
 
-/* Room for one pass and its children, and what is known of the tree so far. */
+/* Memory of one pass and its children, and columns of the tree so far. */
 typedef struct {
     const Draft *draft;
-    int64_t threads, rows; /* at most */
+    int64_t threads, rows; /* maximum */
     float *input, *cos, *sin, *joint, *attended, *activity, *memory;
     float *read, *logits, *log_weights, *offsets, *linear_memory, *mixture_memory, *estimates, *chances;
-    float *stream, *outputs, *router, *mixed, *contrast; /* of all rows, as of a pass */
+    float *stream, *outputs, *router, *mixed, *contrast; /* of all rows, as in a pass */
     Candidate *candidates;
-    int64_t *places, *proposers, *frontier, *best, *made_by; /* of each row, the row that its candidate came from */
+    int64_t *places, *proposers, *frontier, *best, *made_by; /* of each row, the row of its candidate */
     uint8_t *visible;
-    int64_t count, expanded, first_row, num_rows, pass; /* the newest pass' rows */
-    int64_t level; /* the newest level's first candidate */
+    int64_t count, expanded, first_row, num_rows, pass; /* rows of the newest pass */
+    int64_t level; /* first candidate of the newest level */
 } Growing;
 
 static int64_t most_candidates(const Draft *draft) {
     return draft->width * (1 + draft->width * (draft->passes + (draft->contrastive ? 1 : 0)));
 }
 
-/* Rows that are ranked at most: experts that are mixed, or two branches. */
+/* Maximum number of ranked rows: experts that are mixed, or two branches. */
 static int64_t ranked_rows(const Draft *draft) {
     return draft->width * (draft->head->summed ? 1 + draft->contrastive : draft->head->experts);
 }
@@ -74,14 +74,14 @@ static void *taken(char *memory, int64_t *used, int64_t bytes) {
     return place;
 }
 
-/* Floats of a thread in passes of up to so many rows: fewer rows may need more than many. */
+/* Floats per thread in passes of up to so many rows: fewer rows may need more memory than many. */
 static int64_t head_floats(const Head *head, int64_t most_rows, int64_t keys) {
     int64_t most = 0;
     for (int64_t rows = 1; rows <= most_rows; rows++) most = at_least(most, jakiro_head_floats(head, rows, keys));
     return most;
 }
 
-/* Lays out the room in memory; returns how many bytes it takes. */
+/* Lay out the memory; return its size in bytes. */
 static int64_t lay_out(Growing *growing, const Draft *draft, int64_t threads, char *memory) {
     const Head *head = draft->head;
     const int64_t most_rows = at_least(draft->committed, draft->width), ranked = ranked_rows(draft), f = sizeof(float);
@@ -124,7 +124,7 @@ static int64_t lay_out(Growing *growing, const Draft *draft, int64_t threads, ch
     return used;
 }
 
-/* A row's token and feature, side by side. */
+/* Write a row's token and feature side by side. */
 static void put(Growing *growing, int64_t row, int64_t token, const float *feature, int64_t inputs) {
     const int64_t hidden = growing->draft->head->hidden;
     float *input = growing->input + row * inputs;
@@ -134,7 +134,7 @@ static void put(Growing *growing, int64_t row, int64_t token, const float *featu
     memcpy(input + hidden, feature, (inputs - hidden) * sizeof(float));
 }
 
-/* The pass over `rows` further rows, whose input and mask are there. */
+/* Run the pass over `rows` further rows; their input and mask are written. */
 static void run(Growing *growing, int64_t rows, const float *cos, const float *sin) {
     const Draft *draft = growing->draft;
     const Head *head = draft->head;
@@ -164,7 +164,7 @@ static void read_committed(Growing *growing) {
     run(growing, rows, cos, cos + draft->positions * head_dim);
 }
 
-/* The pass over the frontier; each node sees the committed rows, its own ancestors and itself. */
+/* Run the pass over the frontier; each node sees the committed rows, its ancestors and itself. */
 static void expand(Growing *growing) {
     const Draft *draft = growing->draft;
     const Head *head = draft->head;
@@ -188,14 +188,14 @@ static void expand(Growing *growing) {
     run(growing, rows, growing->cos, growing->sin);
 }
 
-/* Features over the temperature, of which the logits are then those over it. */
+/* Divide features by the temperature, so that their logits are divided by it. */
 static void put_features(const Growing *growing, const float *features, int64_t at, int64_t rows) {
     const int64_t count = rows * growing->draft->head->hidden;
     float *read = growing->read + at * growing->draft->head->hidden;
     for (int64_t i = 0; i < count; i++) read[i] = features[i] / growing->draft->temperature;
 }
 
-/* The logits of the newest pass' last `rows` rows: of every expert by itself, or of what they add up to and, with
+/* Compute the logits of the newest pass's last `rows` rows: of every expert separately, or of their sum and, with
  * `both`, of their contrast. */
 static void score(Growing *growing, int64_t rows, int both) {
     const Draft *draft = growing->draft;
@@ -220,7 +220,7 @@ static void score(Growing *growing, int64_t rows, int both) {
     jakiro_linear(draft->output, growing->read, growing->logits, growing->linear_memory, ranked, growing->threads);
 }
 
-/* The best children of the scored rows, at this depth. */
+/* Find the best children of the scored rows at this depth. */
 static void rank(Growing *growing, int64_t rows, int64_t depth, int contrastive) {
     const Draft *draft = growing->draft;
     const int64_t vocabulary = draft->output->outputs, width = draft->width;
@@ -237,20 +237,21 @@ static void rank(Growing *growing, int64_t rows, int64_t depth, int contrastive)
     for (int64_t i = 0; i < rows * width; i++) growing->proposers[i] = contrastive ? draft->head->experts : 0;
 }
 
-/* Appends the children of the row that is the newest scored rows' so-many-th to a node, or to the root, which is -1. */
+/* Append the children of a scored row to a node; the root is -1. */
 static void add(Growing *growing, int64_t node, int64_t scored, int64_t row, int64_t depth) {
     const Draft *draft = growing->draft;
     const float above = node < 0 ? 0 : growing->candidates[node].score, log_kept = draft->weights[(depth - 1) * 3 + 2];
     for (int64_t i = scored * draft->width; i < (scored + 1) * draft->width; i++) {
         const float score = above + (growing->estimates[i] + log_kept);
-        /* What is no number, as damaged weights give it, is the least score of all */
+        /* NaN, as corrupted weights give it, is the lowest score */
         growing->candidates[growing->count++] =
             (Candidate){growing->places[i], node, depth, growing->pass, growing->proposers[i], row,
                         score == score ? score : -__builtin_inff(), growing->chances[i]};
     }
 }
 
-/* The best candidates from one on, at most so many (1 or more), earlier ones first among equals; returns how many. */
+/* Find the best candidates from an index on, at most so many (1 or more), earlier ones first among equals; return their
+ * number. */
 static int64_t best_from(const Growing *growing, int64_t first, int64_t most, int64_t *best) {
     const Candidate *candidates = growing->candidates;
     int64_t count = 0;
@@ -264,22 +265,22 @@ static int64_t best_from(const Growing *growing, int64_t first, int64_t most, in
     return count;
 }
 
-/* Whether so many candidates are better that none of a node's children can be in the largest tree: no child has a better
- * score than its parent, so both must be in it. */
+/* Return whether no child of a node can be in the largest tree, because so many candidates are better: a child's score
+ * is at most its parent's, so both must be in the tree. */
 static int is_hopeless(const Growing *growing, float score) {
     int64_t better = 0;
     for (int64_t other = 0; other < growing->count; other++) better += growing->candidates[other].score > score;
     return better >= growing->draft->explored - 2;
 }
 
-/* The best nodes of the newest level that are worth expanding. */
+/* Find the best nodes of the newest level that are worth expanding. */
 static void choose_frontier(Growing *growing) {
     int64_t *frontier = growing->frontier, count = best_from(growing, growing->level, growing->draft->width, frontier);
     while (count && is_hopeless(growing, growing->candidates[frontier[count - 1]].score)) count--;
     growing->expanded = count;
 }
 
-/* By linearity a part of the logit of a place in the draft vocabulary. */
+/* Return a part of the logit of an index in the draft vocabulary; the parts add up by linearity. */
 static float part_of(const Draft *draft, int64_t place, const float *part) {
     const int64_t hidden = draft->head->hidden;
     const float *row = draft->directions + place * hidden;
@@ -291,7 +292,7 @@ static float part_of(const Draft *draft, int64_t place, const float *part) {
     return (float)total;
 }
 
-/* As `expert_evidence` gives it. Of experts that add up the one that contributed most proposes. */
+/* Write the evidence of `DraftHead.node_evidence`. If experts are summed, the one with the largest part proposes. */
 static void write_evidence(const Growing *growing, int64_t at) {
     const Draft *draft = growing->draft;
     const Head *head = draft->head;
@@ -314,7 +315,7 @@ static void write_evidence(const Growing *growing, int64_t at) {
 
 static int in_order(const void *a, const void *b) { return *(const int64_t *)a < *(const int64_t *)b ? -1 : 1; }
 
-/* The root and the best candidates in the order in which they grew: no parent has a worse score than its child. */
+/* Write the root and the best candidates in the order of growth: the score of a child is at most its parent's. */
 static int64_t write_tree(Growing *growing) {
     const Draft *draft = growing->draft;
     const int64_t kept = draft->kept, count = 1 + best_from(growing, 0, kept - 1, growing->best);
@@ -347,7 +348,7 @@ int64_t jakiro_grow_bytes(const Draft *draft, int64_t threads) {
     return lay_out(&growing, draft, threads, 0);
 }
 
-/* Returns the number of nodes; memory is of so many bytes as `jakiro_grow_bytes` says. */
+/* Return the number of nodes; the memory has the size jakiro_grow_bytes. */
 int64_t jakiro_grow(const Draft *draft, void *memory, int64_t threads) {
     Growing growing;
     lay_out(&growing, draft, threads, memory);

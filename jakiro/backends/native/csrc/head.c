@@ -4,8 +4,9 @@
 
 enum { PROJECTION, READ = PROJECTION + 1 + HALF_SECTIONS, WRITE, MIX, HEAD_SECTIONS };
 
-/* x times the chance that a normal number is below x. With z = |x| / sqrt 2 the chance of the rarer side is erfc(z) / 2,
- * here formula 7.1.26 of Abramowitz and Stegun's handbook, off by 1.5e-7 at most. `count` is a multiple of LANES. */
+/* x times the probability that a normal number is below x. With z = |x| / sqrt 2 the probability of the smaller side is
+ * erfc(z) / 2, here formula 7.1.26 of Abramowitz and Stegun's handbook with an error of at most 1.5e-7. `count` is a
+ * multiple of LANES. */
 static void gelu(float *values, int64_t count) {
     const vec one = all_lanes(1.0f);
     const float terms[] = {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f};
@@ -19,7 +20,7 @@ static void gelu(float *values, int64_t count) {
     }
 }
 
-/* The router's logits to weights: a softmax over the experts, and one over the pair, minus for the weaker of the two. */
+/* Convert the router's logits to weights: a softmax over the experts, and one over the pair, negative for the weaker. */
 static void weigh_experts(const Head *head, float *logits) {
     float total = 0, highest = logits[0];
     for (int64_t expert = 1; expert < head->experts; expert++)
@@ -35,7 +36,7 @@ static void weigh_experts(const Head *head, float *logits) {
     pair[1] = first_is_stronger ? stronger - 1.0f : stronger;
 }
 
-/* Some of the rows' numbers: the stream plus the weighed experts. */
+/* Compute some numbers of the rows: the stream plus the weighted experts. */
 static void mix(const HeadPass *pass, const float *weights, int64_t first, int64_t end, float *result) {
     const Head *head = pass->head;
     const int64_t hidden = head->hidden;
@@ -49,7 +50,7 @@ static void mix(const HeadPass *pass, const float *weights, int64_t first, int64
 
 static Half half_of(const Head *head) { return (Half){&head->query_key_value, &head->output}; }
 
-/* Chunks at most of one expert, or of the router, in a section that they share. */
+/* Maximum number of chunks of one expert, or of the router, in a common section. */
 static int64_t chunks_of_one(const Head *head) { return MOST_CHUNKS / (head->experts + 1); }
 
 static Largest largest_of(const Head *head, int64_t rows) {
@@ -73,7 +74,7 @@ static Cut cut_router(const HeadPass *pass, const Workspace *workspace) {
     return cut(panels_of(router), chunks_of_one(pass->head));
 }
 
-/* Of one expert's matrix: those that add up have gates in the first half of their panels. */
+/* Cut one expert's matrix; summed experts have gates in the first half of their panels. */
 static Cut cut_expert(const HeadPass *pass, int64_t section, const Workspace *workspace) {
     const Head *head = pass->head;
     const Matrix *matrix = section == WRITE ? head->write : head->read;
@@ -81,7 +82,7 @@ static Cut cut_expert(const HeadPass *pass, int64_t section, const Workspace *wo
     return cut(panels, chunks_of_one(head));
 }
 
-/* A chunk of a section in which experts follow `before` other chunks. */
+/* Return a chunk of a section in which experts follow `before` other chunks. */
 typedef struct {
     int64_t expert, chunk;
     Cut cut;
@@ -99,7 +100,7 @@ static int64_t cut_draft(const void *context, int64_t section, void *workspace) 
     case PROJECTION:
         own->cut = cut(panels_of(&head->projection), MOST_CHUNKS);
         break;
-    /* The router, then the experts; after them the router's weights */
+    /* The router, then the experts; the router's weights follow them */
     case READ: own->cut = in_chunks(cut_router(pass, own).chunks + head->experts * cut_expert(pass, READ, own).chunks); break;
     case WRITE: own->cut = in_chunks(head->experts * cut_expert(pass, WRITE, own).chunks + 1); break;
     case MIX: own->cut = in_chunks(at_most(own->num_threads, MOST_CHUNKS)); break;

@@ -10,7 +10,7 @@ typedef struct {
     const float *norm;          /* (hidden,) */
     float eps, scaling;
     int64_t hidden, inner, experts, heads, kv_heads, head_dim;
-    int64_t summed;      /* experts are silu(gate) * up and add up; else gelu, each for itself */
+    int64_t summed;      /* experts are silu(gate) * up and are summed; otherwise gelu, separate */
     int64_t contrastive; /* the router has two more outputs, for the contrast between two experts */
 } Head;
 
@@ -21,17 +21,17 @@ typedef struct {
     const float *cos, *sin;
     const uint8_t *visible;
     float *keys, *values;
-    float *stream;   /* (rows, hidden), the projection, then the residual stream */
+    float *stream;   /* (rows, hidden), output of the projection, then the residual stream */
     float *joint, *attended;
     float *activity; /* (experts, rows, inner) */
     float *outputs;  /* (experts, rows, hidden), rows together */
     float *router;   /* (rows, outputs of the router), logits, then weights */
-    float *features, *contrast; /* (rows, hidden), what the weights make of experts that add up */
-    float *memory;   /* (threads, what jakiro_head_floats says) */
-    int64_t apart;   /* numbers from one expert's outputs to the next one's */
+    float *features, *contrast; /* (rows, hidden), weighted sums of summed experts */
+    float *memory;   /* (threads, jakiro_head_floats) */
+    int64_t apart;   /* distance between the outputs of two experts, in numbers */
 } HeadPass;
 
-/* Floats of its own that a thread of a pass needs. */
+/* Floats of workspace per thread of a pass. */
 int64_t jakiro_head_floats(const Head *head, int64_t rows, int64_t keys);
 
 void jakiro_draft(const HeadPass *pass, int64_t threads);

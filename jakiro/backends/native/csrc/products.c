@@ -15,7 +15,7 @@ static inline Column column_pairs(const uint16_t *weights) {
 
 static inline Column column_float(const float *weights) { return (Column){from_float(weights), from_float(weights + LANES)}; }
 
-/* (ROWS, inputs) times one panel, into (ROWS, PANEL); all sums stay in registers. */
+/* Multiply (ROWS, inputs) by one panel into (ROWS, PANEL); all sums stay in registers. */
 #define PRODUCT(ROWS, KIND, TYPE)                                                                          \
     static void product_##KIND##_##ROWS(const TYPE *weights, const float *input, int64_t inputs,           \
                                         float *tile) {                                                     \
@@ -50,7 +50,7 @@ static void rows_product(const Matrix *matrix, int64_t panel, const float *input
     switch (rows) { FOR_EVERY_COUNT(CASE) }
 }
 
-/* A line of the cache more, so that the memory can begin at one. */
+/* One more cache line, so that the memory can be aligned */
 int64_t factor_floats(const Matrix *matrix, int64_t rows) {
     return matrix->kind == BLOCKS ? rounded_floats(rows, matrix->blocks) + LINE / (int64_t)sizeof(float) : 0;
 }
@@ -74,7 +74,7 @@ int64_t chunk_floats(const Matrix *matrix, int64_t rows, int64_t most_chunks) {
     return rows * PANEL * ((panels_of(matrix) + most_chunks - 1) / most_chunks);
 }
 
-/* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
+/* Return how many of the remaining rows run together: as many as registers hold, without a short rest at the end. */
 static int64_t rows_together(int64_t left) {
     if (left <= MOST_ROWS) return left;
     return left < 2 * MOST_ROWS ? (left + 1) / 2 : MOST_ROWS;
@@ -84,7 +84,7 @@ static const int8_t *blocks_of(const Matrix *matrix, int64_t panel) {
     return (const int8_t *)matrix->weights + panel * panel_bytes(matrix->blocks);
 }
 
-/* The factor's `count` rows from `first` on times one panel, into (count, PANEL). */
+/* Multiply the factor's `count` rows from `first` on by one panel, into (count, PANEL). */
 static void product(const Factor *factor, int64_t panel, int64_t first, int64_t count, float *tile) {
     const Matrix *matrix = factor->matrix;
     if (matrix->kind == BLOCKS) dot_product(blocks_of(matrix, panel), factor->rounded, first, count, tile);
@@ -113,7 +113,7 @@ void jakiro_rows(const Matrix *matrix, const int64_t *ids, int64_t count, float 
     }
 }
 
-/* Mostly a whole panel's; a length that the compiler knows makes it a few instructions. */
+/* Usually a whole panel; a length known to the compiler makes it a few instructions. */
 static inline void copy(float *target, const float *source, int64_t count) {
     if (count == PANEL) memcpy(target, source, PANEL * sizeof(float));
     else memcpy(target, source, count * sizeof(float));
@@ -125,7 +125,7 @@ static inline void add(float *target, const float *source, int64_t count) {
     for (; i < count; i++) target[i] += source[i];
 }
 
-/* A chunk's products into rows of so many floats, no more than `width` of them. */
+/* Write a chunk's products to rows of so many floats, at most `width` of them. */
 static void multiply_into(const Factor *factor, Cut cut, int64_t chunk, int64_t shift, float *result, int64_t stride,
                           int64_t width) {
     float spare[MOST_ROWS * PANEL];
@@ -133,7 +133,7 @@ static void multiply_into(const Factor *factor, Cut cut, int64_t chunk, int64_t 
     for (int64_t done = 0, count; done < factor->rows; done += count) {
         count = rows_together(factor->rows - done);
         for (int64_t panel = 0; panel < panels; panel++) {
-            /* Where rows are as wide as a panel, the products of a block of rows already lie as they should */
+            /* If rows are as wide as a panel, the products of a block of rows have the right layout */
             float *tile = stride == PANEL ? result + done * PANEL : spare;
             product(factor, shift + first + panel, done, count, tile);
             if (tile != spare) continue;

@@ -1,11 +1,11 @@
-/* Matrix products of few rows: weights in panels, each output's sum in the order of its inputs. */
+/* Matrix products with few rows: weights in panels, each output is summed in the order of its inputs. */
 
 #pragma once
 
 #include "dots.h"
 #include "vectors.h"
 
-/* Rows whose sums fit into registers together. */
+/* Rows with sums that fit into registers together. */
 #if LANES == 16
 #define MOST_ROWS 14
 #elif LANES == 8
@@ -15,8 +15,8 @@
 #endif
 #define PANEL (2 * LANES)
 
-/* Reading runs ahead of what is multiplied by so many bytes: far ahead into the second cache, which waits for the memory
- * and for the next page's address, and a little ahead into the first. */
+/* Distances of prefetching in bytes: a long one into the L2 cache, which has to load the page's address first, and a
+ * short one into the L1 cache. */
 #define FAR_AHEAD 12288
 #define NEAR_AHEAD 2048
 static inline void read_ahead(const void *weights) {
@@ -32,54 +32,54 @@ static inline void read_ahead(const void *weights) {
 #define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6)
 #endif
 
-/* A line of the cache. */
+/* Bytes of a cache line. */
 #define LINE 64
 
-/* FLOAT32 weights of (outputs, inputs) lie in panels of PANEL outputs, (panels, inputs, PANEL), the last one padded with
- * zeros; PAIRS are bfloat16 in panels of (inputs, LANES, 2), an output beside the one LANES further. dots.h orders
- * BLOCKS. */
+/* FLOAT32 weights of (outputs, inputs) are stored in panels of PANEL outputs, (panels, inputs, PANEL), the last one
+ * padded with zeros; PAIRS are bfloat16 in panels of (inputs, LANES, 2), an output next to the one LANES later. dots.h
+ * describes BLOCKS. */
 enum { BLOCKS, PAIRS, FLOAT32 };
 
 typedef struct {
     const void *weights;
     const float *bias; /* (outputs,) or null */
     int64_t outputs, inputs;
-    int64_t kind;         /* what its weights are, one of the kinds above */
-    Blocks blocks;        /* of BLOCKS */
-    const float *factors; /* of BLOCKS: (inputs,), what a row's numbers are multiplied by, or null */
+    int64_t kind;         /* kind of its weights, see above */
+    Blocks blocks;        /* for BLOCKS */
+    const float *factors; /* for BLOCKS: (inputs,), factors of a row's numbers, or null */
 } Matrix;
 
-/* (rows, inputs) that products read. */
+/* (rows, inputs) as input of products. */
 typedef struct {
     const Matrix *matrix;
     const float *input;
     int64_t rows;
     Rounded rounded; /* empty unless weights are BLOCKS */
 } Factor;
-/* In memory of so many floats, which the factor needs as long as it is used. */
+/* Prepare a factor in memory of so many floats, which it uses until it is dropped. */
 int64_t factor_floats(const Matrix *matrix, int64_t rows);
 Factor prepare(const Matrix *matrix, const float *input, int64_t rows, float *memory);
 
-/* How a matrix' panels, or the first half of them, are cut into chunks. */
+/* Cut a matrix's panels, or the first half of them, into chunks. */
 typedef struct {
-    int64_t panels, together, chunks; /* `together` panels are a chunk, the last one may be shorter */
+    int64_t panels, together, chunks; /* a chunk has `together` panels, the last one may have fewer */
 } Cut;
 Cut cut(int64_t panels, int64_t most_chunks);
 
 /* Floats of a chunk's products. */
 int64_t chunk_floats(const Matrix *matrix, int64_t rows, int64_t most_chunks);
 
-/* The products of `shift` panels after a chunk's, (rows, together * PANEL). */
+/* Compute the products of `shift` panels after a chunk's, (rows, together * PANEL). */
 void multiply_chunk(const Factor *factor, Cut cut, int64_t chunk, int64_t shift, float *result);
 
-/* A chunk's columns of (rows, width), stored or added to what is there. */
+/* Store a chunk's columns in (rows, width), or add them. */
 void publish_chunk(Cut cut, int64_t chunk, int64_t rows, int64_t width, const float *result, float *target, int added);
 
 int64_t panels_of(const Matrix *matrix);
 
-/* (rows, inputs) to (rows, outputs); memory is (threads, what jakiro_linear_floats says). */
+/* (rows, inputs) to (rows, outputs); memory is (threads, jakiro_linear_floats). */
 int64_t jakiro_linear_floats(const Matrix *matrix, int64_t rows);
 void jakiro_linear(const Matrix *matrix, const float *input, float *result, float *memory, int64_t rows, int64_t threads);
 
-/* Rows of BLOCKS by their numbers, (count, inputs). */
+/* Write rows of BLOCKS by index, (count, inputs). */
 void jakiro_rows(const Matrix *matrix, const int64_t *ids, int64_t count, float *result);

@@ -1,4 +1,4 @@
-/* What a step does over the whole vocabulary: keyed noise, verification, and a draft's best candidates. */
+/* Operations over the whole vocabulary: keyed noise, verification, and the best candidates of a draft. */
 
 #include "sampling.h"
 
@@ -18,7 +18,7 @@ typedef struct {
     float *result;            /* (positions, vocabulary) */
 } Noise;
 
-/* SplitMix64's finaliser. */
+/* The finalizer of SplitMix64. */
 #define MIXED(TYPE, NAME)                                                                \
     static inline TYPE NAME(TYPE x) {                                                    \
         x = (x ^ (x >> 30)) * MIX_1;                                                     \
@@ -50,7 +50,7 @@ static void noise(const void *context, int thread_id, int num_threads) {
     }
 }
 
-/* Gumbel noise at consecutive positions, the same numbers as `KeyedNoise.at`. */
+/* Gumbel noise at consecutive positions, equal to `KeyedNoise.at`. */
 void jakiro_noise(uint64_t seed, int64_t first, int64_t positions, const int64_t *token_ids, int64_t vocabulary,
                   float *result, int64_t threads) {
     run_in_threads(noise, &(Noise){seed, first, positions, vocabulary, token_ids, result}, threads);
@@ -58,32 +58,32 @@ void jakiro_noise(uint64_t seed, int64_t first, int64_t positions, const int64_t
 
 /* ---- Verification ---- */
 
-/* Numbers that are looked at together; their sum is taken in 32 bits before it joins one in 64. */
+/* Numbers summed in 32 bits before their sum is added to one in 64 bits. */
 #define BLOCK (16 * LANES)
-/* A row is looked at in parts, each by one thread: its sums are the same however many threads there are. */
+/* A row is read in parts, each by one thread, so that its sums do not depend on the number of threads. */
 #define PARTS 16
 
-/* What one part of a row holds. */
+/* Results of one part of a row. */
 typedef struct {
-    float best, next, top; /* its largest score, the next one, and its largest logit */
-    int64_t place;         /* the lowest id of the best */
-    double sum;            /* of e to the logits less the largest of them, of a row that is a parent */
+    float best, next, top; /* its largest score, the next score, and its largest logit */
+    int64_t place;         /* the lowest id of the largest score */
+    double sum;            /* sum of e^(logit - largest logit), for rows of parents */
 } Part;
 
-/* A token that may be chosen, its logit over the temperature, and e to that less the row's largest one. */
+/* A token that may be chosen, its logit / temperature, and e^(that - the row's largest). */
 typedef struct {
     float value;
     int32_t id;
     double chance;
 } Candidate;
 
-/* What drops tokens before one is drawn, and what keys the noise of those that are kept. */
+/* Filters of sampling, and the key of the noise of the tokens that pass them. */
 typedef struct {
-    int64_t top_k; /* 0 keeps all */
-    double top_p;  /* 1 keeps all */
-    float log_min_p; /* -infinity keeps all */
+    int64_t top_k; /* 0 for all */
+    double top_p;  /* 1 for all */
+    float log_min_p; /* -infinity for all */
     uint64_t seed;
-    int64_t first; /* the position that follows the root */
+    int64_t first; /* the position after the root */
 } Filters;
 
 typedef struct {
@@ -96,7 +96,7 @@ typedef struct {
     float *margins, *target_probs;
     uint8_t *on_path;
     Part *parts;            /* (rows, PARTS) */
-    const Filters *filters; /* null where every token may be chosen */
+    const Filters *filters; /* null if every token may be chosen */
     Candidate *candidates;  /* (threads, vocabulary) */
 } Verification;
 
@@ -110,14 +110,14 @@ static inline doubles halves_sum(vec x) {
 
 static inline float log_of_sum(doubles sums) { return (float)natural_log((doubles){0} + sum_of(sums))[0]; }
 
-/* Children come after their parents. */
+/* Children follow their parents. */
 static int has_children(const Verification *work, int64_t row) {
     int64_t child = row + 1;
     while (child < work->rows && work->parents[child] != row) child++;
     return child < work->rows;
 }
 
-/* The numbers from `begin` to `end` of a row; `noise` is null or of its position. */
+/* Read the numbers from `begin` to `end` of a row; `noise` is null or belongs to its position. */
 static inline Part best_of_part(const float *logits, const float *noise, float temperature, int64_t begin, int64_t end) {
     const float nothing = -__builtin_inff();
     vec best = all_lanes(nothing), next = best, top = best;
@@ -143,7 +143,7 @@ static inline Part best_of_part(const float *logits, const float *noise, float t
     return part;
 }
 
-/* The sum of e to the numbers from `begin` to `end` less the largest of them. */
+/* Return the sum of e^(number - largest) over the numbers from `begin` to `end`. */
 static double sum_of_part(const float *logits, float temperature, float top, int64_t begin, int64_t end) {
     const float nothing = -__builtin_inff();
     doubles sums = {0};
@@ -173,7 +173,7 @@ static void look_at_parts(const void *context, int thread_id, int num_threads) {
     }
 }
 
-/* Writes a row's choice and its margin. */
+/* Write a row's choice and its margin. */
 static void choose(const Verification *work, int64_t row) {
     float best = -__builtin_inff(), next = best;
     int64_t place = 0;
@@ -196,7 +196,7 @@ static float top_of(const Part *parts) {
 
 /* ---- Filters ---- */
 
-/* All of a row's tokens whose logit over the temperature is `least` or more; returns how many. */
+/* Collect all tokens of a row with logit / temperature >= `least`; return their number. */
 static int64_t collect(const float *logits, int64_t count, float temperature, float least, Candidate *found) {
     const float nothing = -__builtin_inff();
     int64_t number = 0;
@@ -215,7 +215,7 @@ static int64_t collect(const float *logits, int64_t count, float temperature, fl
     return number;
 }
 
-/* The sum of e to a row's logits over the temperature less the largest of them. */
+/* Return the sum of e^(number - largest) over a row's logits / temperature. */
 static double exact_sum(const float *logits, int64_t count, float temperature, float top) {
     doubles sums = {0};
     for (int64_t place = 0; place < count; place += LANES) {
@@ -228,7 +228,7 @@ static double exact_sum(const float *logits, int64_t count, float temperature, f
     return sum_of(sums);
 }
 
-/* Writes the chances of candidates; returns their sum. */
+/* Write the probabilities of candidates; return their sum. */
 static double weigh(Candidate *found, int64_t number, float top) {
     double sum = 0;
     for (int64_t begin = 0; begin < number; begin += DOUBLES) {
@@ -246,7 +246,7 @@ static void exchange_candidates(Candidate *a, Candidate *b) {
     *a = *b, *b = held;
 }
 
-/* The value of the first candidate, best first, with which the chances add up to `wanted`; moves candidates. */
+/* Return the value of the first candidate, best first, at which the probabilities reach a sum; moves candidates. */
 static float last_value(Candidate *found, int64_t number, double wanted) {
     int64_t begin = 0, end = number;
     while (begin < end) {
@@ -276,7 +276,7 @@ static float last_value(Candidate *found, int64_t number, double wanted) {
     return -__builtin_inff();
 }
 
-/* Moves the candidates from a value on to the front; returns how many they are. */
+/* Move the candidates from a value on to the front; return their number. */
 static int64_t keep_from(Candidate *found, int64_t number, float value) {
     int64_t kept = 0;
     for (int64_t at = 0; at < number; at++)
@@ -284,8 +284,8 @@ static int64_t keep_from(Candidate *found, int64_t number, float value) {
     return kept;
 }
 
-/* The tokens of a row that top-k, top-p and min-p keep; returns how many. What ties with the last of them is kept too.
- * Tokens far below the best one are looked at only where those before them are not enough. */
+/* Select the tokens of a row that top-k, top-p and min-p keep; return their number. Tokens that tie with the last one are
+ * kept, too. Tokens far below the best one are read only if the better ones are not enough. */
 static int64_t kept_of(const Verification *work, const float *logits, float top, Candidate *found) {
     const Filters *filters = work->filters;
     const int64_t count = work->vocabulary;
@@ -307,7 +307,7 @@ static int64_t kept_of(const Verification *work, const float *logits, float top,
     return keep_from(found, number, lowest);
 }
 
-/* Writes a row's choice among the tokens that are kept, and its margin. */
+/* Write a row's choice among the tokens that pass the filters, and its margin. */
 static void choose_among_kept(const Verification *work, int64_t row, Candidate *found) {
     const Filters *filters = work->filters;
     const float top = top_of(work->parts + row * PARTS);
@@ -338,7 +338,7 @@ static void choose_filtered(const void *context, int thread_id, int num_threads)
         choose_among_kept(work, row, work->candidates + thread_id * work->vocabulary);
 }
 
-/* The log of the sum of e to a parent's logits over the temperature. */
+/* Return the log of the sum of e^x over a parent's logits / temperature. */
 static float total_of_parts(const Part *parts) {
     const float top = top_of(parts);
     double sum = 0;
@@ -347,14 +347,14 @@ static float total_of_parts(const Part *parts) {
     return top + log_of_sum((doubles){sum});
 }
 
-/* Bytes of memory for so many rows; `vocabulary` counts where tokens are filtered, else it is 0. */
+/* Bytes of memory for so many rows; `vocabulary` is 0 without filters. */
 int64_t jakiro_verify_bytes(int64_t rows, int64_t vocabulary, int64_t threads) {
     return rows * PARTS * (int64_t)sizeof(Part) + threads * vocabulary * (int64_t)sizeof(Candidate);
 }
 
-/* Each row's largest logit over the temperature plus noise, among all tokens or those that filters keep, the lowest id,
- * and its lead over the next; the chance that its parent's logits give each node; which nodes are right together with all
- * before them, and the last of these. */
+/* Write each row's choice, the largest logit / temperature + noise among all tokens or those that pass the filters, with
+ * the lowest id, and its margin; each node's probability after its parent; and which nodes are right together with all
+ * ancestors. Return the last of these. */
 int64_t jakiro_verify(const float *logits, int64_t rows, int64_t vocabulary, float temperature, const float *noise,
                       const Filters *filters, const int64_t *token_ids, const int64_t *parents, const int64_t *depths, int64_t *choices,
                       float *margins, float *target_probs, uint8_t *on_path, void *memory, int64_t threads) {
@@ -385,18 +385,18 @@ int64_t jakiro_verify(const float *logits, int64_t rows, int64_t vocabulary, flo
 
 /* ---- Mixtures ---- */
 
-/* What stands for chances too small for a logarithm. */
+/* Replaces probabilities that are too small for a logarithm. */
 #define LEAST_CHANCE 1e-30f
 
 typedef struct {
     const float *logits;      /* (experts, rows, vocabulary) */
-    const float *log_weights; /* (experts, rows), the weights add up to 1 */
+    const float *log_weights; /* (experts, rows), logs of weights with sum 1 */
     int64_t experts, rows, vocabulary;
-    float *offsets; /* (experts, rows), what makes an expert's logits log(w_e q_e) */
+    float *offsets; /* (experts, rows), offsets from an expert's logits to log(w_e q_e) */
     float *memory;  /* (threads, experts + 1, vocabulary) */
 } Mixture;
 
-/* Writes e to the logits less the largest one of them; returns the log of the sum of e to the logits. */
+/* Write e^(logit - largest); return the log of the sum of e^logit. */
 static float write_chances(const float *logits, int64_t count, float *chances, float *most) {
     const float nothing = -__builtin_inff();
     vec top = (vec){0} + nothing;
@@ -416,7 +416,7 @@ static float write_chances(const float *logits, int64_t count, float *chances, f
     return *most + log_of_sum(sums);
 }
 
-/* A row's log of the mixture, (vocabulary,), at the end of the thread's memory. */
+/* Return a row's log of the mixture, (vocabulary,), at the end of the thread's memory. */
 static const float *mix_row(const Mixture *work, int64_t row, int thread_id) {
     const int64_t count = work->vocabulary, experts = work->experts;
     float *chances = work->memory + thread_id * (experts + 1) * count, *result = chances + experts * count;
@@ -440,7 +440,7 @@ static const float *mix_row(const Mixture *work, int64_t row, int thread_id) {
 #define MOST_CANDIDATES 64
 
 typedef struct {
-    const float *scores; /* (rows, vocabulary) log probabilities up to a constant; null for a mixture's */
+    const float *scores; /* (rows, vocabulary) log probabilities up to a constant; null for a mixture */
     int64_t rows, vocabulary;
     float weight;
     const float *noise; /* (vocabulary,) or null */
@@ -455,14 +455,14 @@ static inline vec ranked(const Candidates *work, const float *scores, int64_t pl
     return work->noise ? rank + loaded(work->noise, place, work->vocabulary, 0) * work->noise_weight : rank;
 }
 
-/* Inserts a value after all that are not smaller; the last one is dropped. */
+/* Insert a value after all that are not smaller; the last one is dropped. */
 static void insert(float *values, int64_t *places, int64_t width, float value, int64_t place) {
     int64_t at = width - 1;
     for (; at > 0 && values[at - 1] < value; at--) values[at] = values[at - 1], places[at] = places[at - 1];
     values[at] = value, places[at] = place;
 }
 
-/* Of a row's scores; `total` is the log of the sum of e to them. */
+/* Rank a row's scores; `total` is the log of the sum of e^score. */
 static void best_of_row(const Candidates *work, int64_t row, const float *scores, float total) {
     const int64_t count = work->vocabulary, width = work->width;
     const float nothing = -__builtin_inff();
@@ -496,7 +496,7 @@ static void best_of_row(const Candidates *work, int64_t row, const float *scores
     }
 }
 
-/* The log of the sum of e to a row's scores. */
+/* Return the log of the sum of e^score of a row. */
 static float total_of(const float *scores, int64_t count) {
     const float nothing = -__builtin_inff();
     vec top = (vec){0} + nothing;
@@ -518,8 +518,8 @@ static void best(const void *context, int thread_id, int num_threads) {
 
 int64_t jakiro_most_candidates(void) { return MOST_CANDIDATES; }
 
-/* Each row's best tokens by weight * score + noise_weight * noise, the lower place first among equals: their places, log
- * softmax of what they were ranked by, and softmax of their scores where somebody asks. */
+/* Find each row's best tokens by weight * score + noise_weight * noise, the lower index first among equals. Write their
+ * indices, the log softmax of the ranked values, and optionally the softmax of their scores. */
 void jakiro_best(const float *scores, int64_t rows, int64_t vocabulary, float weight, const float *noise,
                  float noise_weight, int64_t width, int64_t *places, float *estimates, float *chances, int64_t threads) {
     Candidates work = {scores, rows, vocabulary, weight, noise, noise_weight, width, places, estimates, chances};
@@ -532,7 +532,7 @@ typedef struct {
     int64_t *proposers; /* (rows, width) */
 } MixedCandidates;
 
-/* The expert with the largest part of a token. */
+/* Return the expert with the largest part of a token. */
 static int64_t proposer_of(const Mixture *mixture, int64_t row, int64_t token) {
     float largest = -__builtin_inff();
     int64_t found = 0;
@@ -555,7 +555,7 @@ static void best_of_mixture(const void *context, int thread_id, int num_threads)
     }
 }
 
-/* `jakiro_best` over the log of the experts' mixture, and which expert has the largest part of each token. */
+/* `jakiro_best` over the log of the experts' mixture, and the expert with the largest part of each token. */
 void jakiro_best_of_mixture(const float *logits, const float *log_weights, int64_t experts, int64_t rows, int64_t vocabulary,
                             float weight, const float *noise, float noise_weight, int64_t width, float *offsets,
                             float *memory, int64_t *places, float *estimates, float *chances, int64_t *proposers,

@@ -1,10 +1,11 @@
 #include "sections.h"
 
-/* Nanoseconds to wait for others' chunks at least, and how many times as long as this thread's own took, in the mean. */
+/* Shortest time in nanoseconds to wait for chunks of other threads, and this time as a multiple of the mean time of this
+ * thread's chunks. */
 #define LEAST_PATIENCE 20000
 #define PATIENCE 2
 
-/* States of a chunk; with its section they make a number that only grows. */
+/* States of a chunk; together with its section they form a number that only increases. */
 enum { TAKEN = 1, PUBLISHING, PUBLISHED, STATES };
 
 /* One thread in one section. */
@@ -14,7 +15,7 @@ typedef struct {
     Progress *progress;
     void *workspace;
     int64_t section, chunks;
-    int64_t began, computed; /* when its first chunk began, and how many it computed */
+    int64_t began, computed; /* time of its first chunk, and number of computed chunks */
 } Visit;
 
 static int is_over(const Visit *visit) { return round_of(&visit->progress->section) != visit->section; }
@@ -47,7 +48,7 @@ static void compute(Visit *visit, int64_t chunk) {
     __atomic_store_n(visit->progress->chunks + chunk, number_of(visit, PUBLISHED), __ATOMIC_SEQ_CST);
 }
 
-/* Begins the next section if all chunks of this one are published: of two threads that publish the last ones, at least
+/* Begin the next section if all chunks of this one are published: of two threads that publish the last ones, at least
  * one sees both. */
 static void end_if_published(Visit *visit) {
     for (int64_t chunk = 0; chunk < visit->chunks; chunk++)
@@ -55,7 +56,7 @@ static void end_if_published(Visit *visit) {
     if (!is_over(visit)) begin_round_after(&visit->progress->section, (int)visit->section);
 }
 
-/* Whether the section was over before patience ended. */
+/* Return whether the section ends before the waiting time is over. */
 static int is_over_soon(const Visit *visit) {
     const int64_t began = now(), usual = visit->computed ? (began - visit->began) / visit->computed : 0;
     const int64_t patience = PATIENCE * usual > LEAST_PATIENCE ? PATIENCE * usual : LEAST_PATIENCE;
@@ -73,7 +74,7 @@ static void visit_section(Visit *visit, int thread_id, int num_threads) {
     const int64_t own = chunks * (thread_id + 1) / num_threads - first;
     for (int64_t i = 0; i < own; i++)
         if (take(visit, first + i)) compute(visit, first + i);
-    /* What is left of the others', from the end that they come to last */
+    /* Remaining chunks of other threads, starting at the end that they reach last */
     for (int64_t i = 0; i < chunks - own; i++) {
         const int64_t chunk = (first - 1 - i + chunks) % chunks;
         if (take(visit, chunk)) compute(visit, chunk);

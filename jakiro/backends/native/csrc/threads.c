@@ -7,14 +7,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Waiting has two stages: spin, then sleep. Spinning is quickest where every thread has a core of its own: a thread
- * that sleeps takes some ten microseconds to wake. Where another program has taken a core, the thread that everybody
- * waits for may not run for milliseconds, and a spinning thread keeps it from the core that would be free.
+/* Waiting has two stages: spin, then sleep. Spinning is fastest if every thread has its own core: a sleeping thread needs
+ * about ten microseconds to wake up. If another program occupies a core, the last thread may not run for milliseconds,
+ * and a spinning thread occupies the core that it could use.
  *
- * How long to spin follows the usual wait: SPIN_FACTOR times its running mean, within bounds. A wait of LATE_FACTOR
- * times the mean says that a core was taken away: the next waits then hardly spin, twice as many each time it happens
- * again, until a probe finds that waits are short once more. Those cautious waits themselves teach nothing: they end
- * with waking a thread, which is slow now and then even where all cores are free, and caution would feed itself.
+ * The spinning time is SPIN_FACTOR times the moving average of waiting times, within bounds. A wait of LATE_FACTOR times
+ * the average indicates an occupied core: the next waits hardly spin, twice as many each time this happens again, until
+ * a probe shows that waits are short again. These cautious waits do not update the average: they end with waking a
+ * thread, which is sometimes slow even if all cores are free, and caution would reinforce itself.
  * Times in nanoseconds. */
 #define LEAST_SPIN 20000
 #define MOST_SPIN 200000
@@ -36,7 +36,7 @@ void jakiro_threads(void *parallel, void *number, void *count) {
     thread_count = (int (*)(void))count;
 }
 
-/* What waits have taught, shared by all threads. Lost updates do no harm. */
+/* Statistics of waits, shared by all threads. Lost updates are harmless. */
 static int64_t usual_wait = LEAST_SPIN / SPIN_FACTOR, cautious_waits, next_caution = FEWEST_CAUTIOUS;
 
 static int64_t get(int64_t *value) { return __atomic_load_n(value, __ATOMIC_RELAXED); }
@@ -80,7 +80,7 @@ void begin_round_after(Meeting *meeting, int round) {
         syscall(SYS_futex, &meeting->round, FUTEX_WAKE_PRIVATE, INT_MAX, 0, 0, 0);
 }
 
-/* Returns whether the thread slept. */
+/* Return whether the thread slept. */
 static int spin_then_sleep(Meeting *at, int round, int64_t began, int64_t limit) {
     do
         for (int look = 0; look < LOOKS; look++) {
@@ -112,7 +112,7 @@ static void run_one(void *context) {
     Call *call = context;
     const int num_threads = thread_count();
     call->work(call->context, thread_number(), num_threads);
-    /* Here rather than where OpenMP joins its threads, which may spin for milliseconds */
+    /* Here instead of at the join of OpenMP, where threads may spin for milliseconds */
     if (__atomic_add_fetch(&call->arrived, 1, __ATOMIC_ACQ_REL) < num_threads) wait_for_end_of(&call->end, 0);
     else begin_round_after(&call->end, 0);
 }

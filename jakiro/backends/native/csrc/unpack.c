@@ -1,13 +1,13 @@
-/* Blocks of quantized numbers as GGUF files hold them, into panels of BLOCKS. */
+/* Conversion of quantized blocks of GGUF files to panels of BLOCKS. */
 
 #include "products.h"
 
-/* The types by ggml's numbers; the format's reference is gguf.quants of the Python package. */
+/* Types by ggml's numbers; gguf.quants of the Python package is the reference of the format. */
 enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 };
 
 #define SUPER 256
 
-/* What a stored block holds: numbers, and of every 32 (Q6_K: 16) of them a scale and a minimum. */
+/* Contents of a stored block: numbers, and for every 32 (Q6_K: 16) of them a scale and a minimum. */
 typedef struct {
     int8_t numbers[SUPER];
     float scales[SUPER / 16], minima[SUPER / 16];
@@ -40,7 +40,7 @@ static void unpack_32(int64_t type, const uint8_t *source, Unpacked *found) {
     if (!minimum) shift_by(found->numbers, 32, fifth ? 16 : 8);
 }
 
-/* Q4_K and Q5_K: eight blocks of 32, whose scales and minima are numbers of 6 bits times one scale each. */
+/* Q4_K and Q5_K: eight blocks of 32, with scales and minima of 6 bits times one common scale each. */
 static void unpack_k(int64_t type, const uint8_t *source, Unpacked *found) {
     const uint8_t *sixes = source + 4, *fifths = source + 16, *numbers = fifths + (type == Q5_K ? 32 : 0);
     const float scale = one_half(source), minimum = -one_half(source + 2);
@@ -55,7 +55,7 @@ static void unpack_k(int64_t type, const uint8_t *source, Unpacked *found) {
     for (int i = 0; type == Q5_K && i < SUPER; i++) found->numbers[i] |= (fifths[i % 32] >> i / 32 & 1) << 4;
 }
 
-/* Q6_K: sixteen blocks of 16; lower four bits, upper two, scales of 8 bits, and the scale of those. */
+/* Q6_K: sixteen blocks of 16; lower four bits, upper two, scales of 8 bits, and a common scale. */
 static void unpack_6_k(const uint8_t *source, Unpacked *found) {
     const uint8_t *uppers = source + 128;
     const int8_t *scales = (const int8_t *)source + 192;
@@ -69,8 +69,8 @@ static void unpack_6_k(const uint8_t *source, Unpacked *found) {
     shift_by(found->numbers, SUPER, 32);
 }
 
-/* One output's numbers of a block of `block` inputs, its scale and minimum to their places, in 16 bits as they are stored;
- * returns whether both are finite. */
+/* Write one output's numbers of a block of `block` inputs, its scale and minimum, in 16 bits as stored; return whether
+ * both are finite. */
 static int place(int8_t *panel, Blocks blocks, int64_t lane, float scale, float minimum, const int8_t *numbers,
                  const uint8_t *stored) {
     int8_t *place = panel + scales_bytes(blocks) + 2 * lane;
@@ -86,9 +86,9 @@ static int place(int8_t *panel, Blocks blocks, int64_t lane, float scale, float 
     return scale - scale == 0 && minimum - minimum == 0;
 }
 
-/* Writes stored rows of a matrix, (rows, row_bytes) of a type, from its output `first` on, the rows in the order of
- * their numbers, or as they are where there are none. Where the matrix' blocks are half as long as the type's, a block
- * becomes two. Returns how many rows hold a scale that is no finite number. */
+/* Write stored rows of a matrix, (rows, row_bytes) of a type, from its output `first` on, in the order `places`, or in
+ * their own order if it is null. If the matrix's blocks are half as long as the type's, a block becomes two. Return the
+ * number of rows with a scale that is not finite. */
 int64_t jakiro_unpack(const Matrix *matrix, int64_t first, int64_t type, const uint8_t *source, const int64_t *order,
                       int64_t rows, int64_t row_bytes) {
     const int64_t large = type >= Q4_K, per_stored = large ? SUPER : 32, own = type == Q6_K ? 16 : 32;

@@ -1,4 +1,4 @@
-/* Vectors of this processor's width, in GCC's and Clang's vector extension, and functions over them. */
+/* Vectors of this processor's width, in the vector extension of GCC and Clang, and functions over them. */
 
 #pragma once
 
@@ -29,12 +29,12 @@ typedef double doubles __attribute__((vector_size(8 * DOUBLES), aligned(8)));
 typedef int64_t longs __attribute__((vector_size(8 * DOUBLES), aligned(8)));
 typedef uint64_t words __attribute__((vector_size(8 * DOUBLES), aligned(8)));
 
-/* A float16; what is infinite or no number is no number. */
+/* A float16; infinity and NaN become NaN. */
 static inline float one_half(const void *source) {
     uint16_t half;
     memcpy(&half, source, sizeof half);
     if ((half & 0x7C00) == 0x7C00) return __builtin_nanf("");
-    /* Bits to their places, then the exponent's other bias */
+    /* Move the bits, then correct the bias of the exponent */
     const uint32_t bits = (uint32_t)(half & 0x7FFF) << 13;
     float size;
     memcpy(&size, &bits, sizeof size);
@@ -48,7 +48,7 @@ static inline vec from_half(const uint16_t *source) {
 #elif LANES == 8
     return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)source));
 #else
-    /* Bits to their places, then the exponent's other bias; numbers are finite */
+    /* Move the bits, then correct the bias of the exponent; numbers are finite */
     typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2)));
     const ints bits = __builtin_convertvector(*(const halves *)source, ints);
     return (vec)((ints)((vec)((bits & 0x7FFF) << 13) * 0x1p112f) | (bits & 0x8000) << 16);
@@ -61,13 +61,13 @@ static inline int64_t at_most(int64_t count, int64_t most) { return count < most
 
 static inline int64_t at_least(int64_t count, int64_t least) { return count > least ? count : least; }
 
-/* The same number in every lane; 0 + x would have to be computed, because of x = -0. */
+/* The same number in every lane; 0 + x would be computed, because of x = -0. */
 static inline vec all_lanes(float x) { return x - (vec){0}; }
 
 static inline doubles all_doubles(double x) { return x - (doubles){0}; }
 
-/* a * b + c, rounded once where the processor can. Compilers are kept from fusing by themselves: whether they do depends
- * on the loop around it (GCC fuses no single sum on AMD's processors), and one row would round unlike many. */
+/* a * b + c, rounded once if the processor supports it. Compilers must not fuse automatically: they decide by the
+ * surrounding loop (GCC fuses no single sum on AMD's processors), and one row would be rounded unlike many. */
 static inline vec fused(vec a, vec b, vec c) {
 #if LANES == 16
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -92,10 +92,10 @@ static inline doubles fused_doubles(doubles a, doubles b, doubles c) {
 #endif
 }
 
-/* Lane by lane the first where the mask says so, else the second. */
+/* Select, for each lane, the first vector if the mask is set, otherwise the second. */
 static inline vec either(ints mask, vec first, vec second) { return (vec)(((ints)first & mask) | ((ints)second & ~mask)); }
 
-/* b where one of both is no number, as x86's instructions have it. */
+/* Returns b if one of both is NaN, as x86's instructions do. */
 static inline vec smaller(vec a, vec b) {
 #if LANES == 16
     return (vec)_mm512_min_ps((__m512)a, (__m512)b);
@@ -116,9 +116,9 @@ static inline vec larger(vec a, vec b) {
 #endif
 }
 
-/* e^x within two units in the last place, for x from -87 to 88: 2^n times Taylor's series on at most ln 2 / 2. */
+/* e^x within two units in the last place, for x from -87 to 88: 2^n times a Taylor series on at most ln 2 / 2. */
 static inline vec exponential(vec x) {
-    const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: the sum with it is rounded to a whole number */
     x = smaller(larger(x, all_lanes(-87.0f)), all_lanes(88.0f));
     const vec whole = fused(x, all_lanes(1.44269504f), shift) - shift;
     const vec rest = fused(whole, all_lanes(-1.42860677e-6f), fused(whole, all_lanes(-0.693145752f), x));
@@ -129,7 +129,7 @@ static inline vec exponential(vec x) {
     return sum * (vec)((__builtin_convertvector(whole, ints) + 127) << 23);
 }
 
-/* e^x to about the last place, in 64 bits, for x from -700 to 0: as `exponential`. */
+/* e^x to about the last place, in 64 bits, for x from -700 to 0; see `exponential`. */
 static inline doubles exponential_doubles(doubles x) {
     const doubles shift = all_doubles(0x1.8p52);
     x = (doubles)(((longs)x & (x > -700.0)) | ((longs)all_doubles(-700.0) & ~(x > -700.0)));
@@ -159,7 +159,7 @@ static inline doubles natural_log(doubles x) {
     return small + fused_doubles(exponent, all_doubles(0.693147180369123816490), t * 2.0);
 }
 
-/* As `natural_log`, in 32 bits: log m = z + z^2 times a polynomial in z = m - 1, fitted by least squares. */
+/* `natural_log` in 32 bits: log m = z + z^2 times a polynomial in z = m - 1, fitted by least squares. */
 static inline vec short_log(vec x) {
     const ints bits = (ints)x;
     const vec scaled = (vec)((bits & 0x7FFFFF) | 0x3F800000);
@@ -186,12 +186,12 @@ static inline double sum_of(doubles x) {
     return sum;
 }
 
-/* e^(x - highest), and 0 where x is nothing, the value that stands for no number at all. */
+/* e^(x - highest), and 0 if x is at most `nothing`, the value that represents no number. */
 static inline vec weight_of(vec x, float highest, float nothing) {
     return (vec)((ints)exponential(x - highest) & (x > nothing));
 }
 
-/* LANES numbers from a row, those past its end being `missing`. */
+/* LANES numbers from a row; numbers after its end are `missing`. */
 static inline vec loaded(const float *row, int64_t place, int64_t count, float missing) {
     if (place + LANES <= count) return *(const vec *)(row + place);
     vec x = (vec){0} + missing;
@@ -204,7 +204,8 @@ static inline void stored(float *row, int64_t place, int64_t count, vec x) {
     else memcpy(row + place, &x, (count - place) * sizeof(float));
 }
 
-/* Rows become columns. Lanes of two rows change places at distances 1, 2, 4, …; indices from LANES on are the second's. */
+/* Transpose rows and columns. Lanes of two rows change places at distances 1, 2, 4, …; indices from LANES on refer to
+ * the second row. */
 static inline void exchange(vec rows[LANES]) {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC unroll 4
