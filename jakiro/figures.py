@@ -23,7 +23,7 @@ PATTERNS = ("", "/", "x", ".")
 ROLES = ("main", "plain", "other-0", "other-1", "other-2")
 # Points of a line; of longer answers every n-th step is drawn, as on the page
 MOST_POINTS = 500
-SECONDS_TITLE, TOKENS_TITLE = "computing time, seconds", "tokens written"
+SECONDS_TITLE, TOKENS_TITLE = "seconds of computing", "tokens written"
 LEAF_PIXELS = 34
 
 
@@ -213,7 +213,8 @@ def speed(trace: Trace, plain: Trace | None = None, dark: bool = False) -> Figur
         if one is None or not one.steps:
             continue
         seconds, counts = speed_points(one)
-        name = f"{method_title(one.header.method)}  {one.tokens_per_second or 0:.1f} tokens/s"
+        rate = one.tokens_per_second or 0.0
+        name = f"{method_title(one.header.method)}  {rate:,.{0 if rate >= 100 else 1}f} tokens/s"
         shape = "hv" if role == "main" and one.header.drafter else "linear"
         data.append(
             Scatter(

@@ -32,7 +32,8 @@ export function speedFigure(run) {
     line: { ...lineOf(run.roleOf(lane)), shape: lane.isPlain ? "linear" : "hv" },
     showlegend: true,
   }));
-  const words = factor === null ? say("plot_title") : say("plot_title_factor", { factor: number(factor, 2) });
+  const words =
+    factor === null ? say("plot_title") : say("plot_title_factor", { factor: number(factor, 2) });
   return {
     data,
     layout: {
