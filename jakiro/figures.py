@@ -286,6 +286,12 @@ def experts(trace: Trace, dark: bool = False) -> Figure:
     return styled(data, "Who proposed the candidates", "", "share", dark, barmode="group", yaxis=yaxis)
 
 
+def _lane_title(lane: str) -> str:
+    """Return a lane of a benchmark, a method and its settings, with the title of the method."""
+    method, separator, settings = lane.partition(" · ")
+    return method_title(method) + separator + settings
+
+
 def bench(result: Mapping, dark: bool = False) -> Figure:
     """Return the speedups of `bench.json` with their 95 % intervals, one colour for each temperature."""
     rows = [row for row in result["groups"] if row["category"] == "overall" and row["speedup"] is not None]
@@ -295,7 +301,7 @@ def bench(result: Mapping, dark: bool = False) -> Figure:
         bounds = [row["speedup_interval"] or [row["speedup"]] * 2 for row in own]
         data.append(
             Bar(
-                x=[plain_text(row["lane"]) for row in own], y=[row["speedup"] for row in own],
+                x=[plain_text(_lane_title(row["lane"])) for row in own], y=[row["speedup"] for row in own],
                 name=f"temperature {temperature:g}",
                 marker={"color": _hue(place, dark), "pattern": {"shape": PATTERNS[place % len(PATTERNS)]}},
                 error_y={

@@ -134,6 +134,7 @@ def test_a_benchmark_has_its_speedups_and_intervals():
     for bars, temperature in zip(figure.data, (0, 1), strict=True):
         rows = [r for r in result["groups"] if r["category"] == "overall" and r["temperature"] == temperature]
         assert list(bars.y) == [row["speedup"] for row in rows]
+        assert list(bars.x) == ["Plain decoding", "Jakiro · auto"]
         low, high = rows[1]["speedup_interval"]
         assert bars.y[1] - bars.error_y.arrayminus[1] == pytest.approx(low)
         assert bars.y[1] + bars.error_y.array[1] == pytest.approx(high)
