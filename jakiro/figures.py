@@ -259,6 +259,7 @@ def acceptance_by_depth(traces: Mapping[str, Trace], dark: bool = False) -> Figu
                     x=list(range(1, len(counts) + 1)), y=[accepted / tested for accepted, tested in counts],
                     mode="lines+markers", name=plain_text(name), line=line_style(role, dark),
                     marker=marker_style(role, dark), customdata=[tested for _, tested in counts], showlegend=True,
+                    cliponaxis=False,
                     hovertemplate="depth %{x}: %{y:.0%} of %{customdata} steps<extra></extra>",
                 )
             )  # fmt: skip
