@@ -426,3 +426,5 @@ class TreeConfig:
 # Plain decoding's tree, and the default bounds of trees that choose their own size
 ROOT_ONLY = TreeConfig(depth=0, nodes=1)
 AUTOMATIC_TREE = TreeConfig(policy="auto", nodes=64, depth=8)
+# The same for targets whose passes cost nearly the same for any tree
+SPREAD_TREE = replace(AUTOMATIC_TREE, nodes=MOST_NODES)

@@ -18,7 +18,16 @@ import torch
 
 from jakiro.backends.device import device_name
 from jakiro.backends.torch_backend import TorchBackend
-from jakiro.config import AUTOMATIC_TREE, NO_DRAFT, NUMERICS, ROOT_ONLY, SamplingParams, TreeConfig, shortened
+from jakiro.config import (
+    AUTOMATIC_TREE,
+    NO_DRAFT,
+    NUMERICS,
+    ROOT_ONLY,
+    SPREAD_TREE,
+    SamplingParams,
+    TreeConfig,
+    shortened,
+)
 from jakiro.core.backend import Backend
 from jakiro.decode.device_profile import DeviceProfile, measure
 from jakiro.decode.loop import Stream
@@ -119,13 +128,16 @@ class JakiroGenerator:
         methods: Iterable[Method] = (),
         template_arguments: Mapping[str, object] | None = None,
         draft_model: str | None = None,
+        max_memory: str | None = None,
+        offload_folder: str | None = None,
     ) -> "JakiroGenerator":
         """Load a target and its draft head; without arguments, the embedded default pair.
 
         Args:
             target: a known name (`jakiro.loading.registry`), a folder, a GGUF file or a Hub id.
             head: a known name, a folder or a Hub id; "none" loads no head; None takes the target's own.
-            device: "cpu" or "cuda"; None takes a GPU if there is one.
+            device: "cpu", "cuda", or "auto", which spreads a large target over GPUs, memory and disk with accelerate;
+                None takes a GPU if there is one.
             dtype: "float32", "bfloat16", "float16", "8bit" or "4bit"; None takes the device's default.
             numerics: "exact" makes plain and drafted passes batch-invariant, "fast" does not; None takes exact, but
                 fast on a GPU with slow float64.
@@ -137,6 +149,8 @@ class JakiroGenerator:
             template_arguments: arguments of the chat template for every prompt, such as {"enable_thinking": False}.
             draft_model: a small model with the target's tokenizer, which drafts in place of a head, or in addition to
                 a head that is named: a known name, a folder, a GGUF file or a Hub id.
+            max_memory: with device "auto", bytes of weights per device, such as "0:20GiB,cpu:60GiB".
+            offload_folder: with device "auto", a folder for weights on disk; None takes one in the user's cache.
 
         Raises:
             ValueError, FileNotFoundError: one sentence with the value, what is expected, and what to do.
@@ -144,6 +158,7 @@ class JakiroGenerator:
         options = LoadOptions(
             target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=tuple(methods),
             template_arguments=json.dumps(template_arguments) if template_arguments else None, draft_model=draft_model,
+            max_memory=max_memory, offload_folder=offload_folder,
         )  # fmt: skip
         return cls.load(options)
 
@@ -261,7 +276,7 @@ class JakiroGenerator:
 
         Args:
             prompt: text or token ids, read without the chat template.
-            count: number of likeliest tokens to report in each place; None only reads the tokens.
+            count: number of most probable tokens to report in each place; None only reads the tokens.
         """
         token_ids = self._make_request(prompt, raw=True).prompt_ids
         return score_prompt(self.target, self.token_text, token_ids, count)
@@ -366,6 +381,8 @@ class JakiroGenerator:
             method = PREDICTION
         with_prediction = has_prediction and method is not PLAIN
         tree = ROOT_ONLY if method is PLAIN else request.tree
+        if self.target.is_spread and tree == replace(AUTOMATIC_TREE, width=tree.width, contrastive=tree.contrastive):
+            tree = replace(tree, nodes=SPREAD_TREE.nodes)
         context = DecodeContext(
             target=self.target,
             token_text=self.token_text,

@@ -357,8 +357,8 @@ class Trace:
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             if isinstance(error, TraceError):
                 raise
-            what = f"the field “{error.args[0]}” is missing" if isinstance(error, KeyError) else error
-            raise TraceError(f"This file is not a trace: {what}.") from error
+            problem = f"the field “{error.args[0]}” is missing" if isinstance(error, KeyError) else error
+            raise TraceError(f"This file is not a trace: {problem}.") from error
         return trace
 
 

@@ -109,7 +109,7 @@ def check_fault(fault: Fault) -> str | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Checks that the tests notice known faults.")
-    parser.add_argument("--only", metavar="NAME", help="faults whose name contains this")
+    parser.add_argument("--only", metavar="NAME", help="only faults with this text in their name")
     pattern = parser.parse_args().only or ""
     chosen = [fault for fault in FAULTS if pattern in fault.name]
     if not chosen:

@@ -363,7 +363,7 @@ def reference_answer(
 class ScriptedDrafter(Drafter):
     """A drafter that proposes the target's own choice with an error rate, and random wrong siblings."""
 
-    proposers = (Proposer("script", "Script", "Knows the answer and errs at a known rate."),)
+    proposers = (Proposer("script", "Script", "Proposes the target's choice with a fixed error rate."),)
 
     model: nn.Module
     error_rate: float

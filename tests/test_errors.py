@@ -142,7 +142,7 @@ from jakiro.config import SamplingParams
 torch.set_num_threads(2)
 generator, sampling = tiny_generator(), SamplingParams(max_new_tokens=8)
 text = generator.run("Fork.", sampling, tree=TREE).token_ids
-alike = lambda: generator.run("Fork.", sampling, tree=TREE).token_ids == text
+is_same = lambda: generator.run("Fork.", sampling, tree=TREE).token_ids == text
 """
 
 
@@ -158,7 +158,7 @@ def slowly():
 library._load_once = slowly
 library.start_build()
 compiling.wait()
-alike = lambda: library.library() is None
+is_same = lambda: library.library() is None
 """
 # Appended to both programs
 IN_A_CHILD = """
@@ -166,7 +166,7 @@ import os, signal
 child = os.fork()
 if not child:
     signal.alarm(100)
-    os._exit(int(not alike()))
+    os._exit(int(not is_same()))
 print(os.waitpid(child, 0)[1])
 """
 

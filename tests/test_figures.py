@@ -277,7 +277,7 @@ def test_the_pictures_of_readme_show_the_recordings(opening, large):
 def test_the_lines_of_readme_write_pictures(tmp_path, monkeypatch):
     """The default pair decodes; pictures are written where kaleido is installed, and as pages elsewhere."""
     (lines,) = re.findall(r"```python\n(from jakiro import JakiroGenerator, figures\n.*?)```", README, re.DOTALL)
-    assert lines.count("\n") == 10
+    assert lines.count("\n") <= 10
     monkeypatch.chdir(tmp_path)
     if find_spec("kaleido") is None:
         lines = lines.replace("write_image", "write_html")
@@ -307,6 +307,4 @@ def test_required_packages_are_pinned_and_imported():
     )
     for package in ("torch", "transformers", "gradio", "plotly", "accelerate"):
         assert re.search(rf"^{package}==", pinned, re.MULTILINE), package
-        # Only transformers imports accelerate so far, for models on several devices
-        if package != "accelerate":
-            assert re.search(rf"^\s*(from|import) {package}\b", sources, re.MULTILINE), package
+        assert re.search(rf"^\s*(from|import) {package}\b", sources, re.MULTILINE), package

@@ -116,7 +116,9 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         paths = write_site(arguments.out, arguments.add)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        sys.exit(f"The site was not written: {error.filename}: {error.strerror}.")
+    except ValueError as error:
         sys.exit(f"The site was not written: {error}")
     size = sum(path.stat().st_size for path in paths)
     sys.stdout.write(f"{arguments.out}/index.html: {len(paths)} files, {size / 1e6:.1f} MB\n")

@@ -46,7 +46,8 @@ function openSite(names) {
   Jakiro.onTab.push((tab, chosen) => Jakiro.setAddress(Jakiro.tabHash(tab), chosen));
   const link = Jakiro.addressed();
   recordings.first({ recording: link.recording, step: link.step });
-  const follow = () => Jakiro.linkedStop(location) === null && Jakiro.setTab(Jakiro.tabOf(location));
+  const follow = () =>
+    Jakiro.linkedStop(location) === null && Jakiro.setTab(Jakiro.tabOf(location));
   addEventListener("popstate", follow);
   Jakiro.setTab(Jakiro.linkedStop(location) === null ? Jakiro.tabOf(location) : "lesson");
 }

@@ -27,6 +27,8 @@ def select_backend(
         fewest_steps: 0 captures passes now; otherwise an answer with at least so many expected steps captures them.
     """
     notices = []
+    if target.weights.is_spread:
+        return TorchBackend(target), notices
     for module in BACKENDS:
         create_backend = import_module(module).create_backend
         backend, notice = create_backend(target, drafters, graphs, side_by_side, fewest_steps)

@@ -8,19 +8,11 @@ from pathlib import Path
 from jakiro.loading.registry import short_name
 from jakiro.system import num_cores, package_versions, processor_name
 
+# Keys of `JakiroGenerator.status`
 _PAIR_FIELDS = (
-    "target",
-    "head",
-    "device",
-    "dtype",
-    "numerics",
-    "bit_identical",
-    "weight_bits",
-    "file_bits",
-    "compiled",
-    "draft_precision",
-    "graphs",
-)
+    "target", "head", "device", "dtype", "numerics", "bit_identical", "weight_bits", "file_bits", "compiled",
+    "draft_precision", "graphs",
+)  # fmt: skip
 
 
 def environment(status: dict) -> dict:

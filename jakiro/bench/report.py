@@ -62,10 +62,10 @@ def summarise(runs: Sequence[Run]) -> list[Group]:
     """Return a group for every temperature, category and lane, the overall groups first."""
     groups = []
     for temperature in _in_order(run.temperature for run in runs):
-        here = [run for run in runs if run.temperature == temperature]
-        baseline = fastest_plain(here)
-        for category in (OVERALL, *_in_order(run.category for run in here)):
-            members = [run for run in here if category in (OVERALL, run.category)]
+        at_temperature = [run for run in runs if run.temperature == temperature]
+        baseline = fastest_plain(at_temperature)
+        for category in (OVERALL, *_in_order(run.category for run in at_temperature)):
+            members = [run for run in at_temperature if category in (OVERALL, run.category)]
             for lane in _in_order(run.lane for run in members):
                 groups.append(_group(lane, temperature, category, members, baseline))
     return groups
@@ -107,31 +107,31 @@ def resampled_interval(
     return float(low), float(high)
 
 
-def speed_ratio(own: Sequence[Run], others: Sequence[Run]) -> tuple[float | None, tuple[float, float] | None]:
+def speed_ratio(runs: Sequence[Run], baseline_runs: Sequence[Run]) -> tuple[float | None, tuple[float, float] | None]:
     """Return the ratio of a lane's speed to another's over the prompts of both, and its 95 % interval."""
-    pairs = _by_prompt(_matched(own, others))
+    pairs = _by_prompt(_matched(runs, baseline_runs))
     return _pooled_speedup(pairs), bootstrap_interval(pairs)
 
 
 def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run], baseline: Lane | None) -> Group:
-    own = _of(members, lane)
+    runs = _of(members, lane)
     plain = _of(members, baseline) if baseline else []
-    matched = _matched(own, plain)
+    matched = _matched(runs, plain)
     pairs = _by_prompt(matched)
     speedup = _pooled_speedup(pairs)
-    steps = sum(run.num_steps for run in own)
+    steps = sum(run.num_steps for run in runs)
     draft, verify, other = (
-        sum(getattr(run, name) for run in own) / steps if steps else None
+        sum(getattr(run, name) for run in runs) / steps if steps else None
         for name in ("draft_ms", "verify_ms", "other_ms")
     )
-    tau = sum(run.num_accepted for run in own) / steps + 1 if steps else None
+    tau = sum(run.num_accepted for run in runs) / steps + 1 if steps else None
     plain_steps = sum(run.num_steps for run in plain)
     predicted = None
     if steps and plain_steps:
         plain_ms = 1000 * sum(run.seconds for run in plain) / plain_steps
         predicted = tau * plain_ms / (draft + verify + other)
-    speeds = [run.tokens_per_second for run in own if run.tokens_per_second is not None]
-    seconds_per_token = _seconds_per_token(own)
+    speeds = [run.tokens_per_second for run in runs if run.tokens_per_second is not None]
+    seconds_per_token = _seconds_per_token(runs)
     read = [pair for pair in matched if all(run.prefill_ms is not None for run in pair)]
     compared = [plain_run.token_ids == run.token_ids for plain_run, run in matched if run.comparable]
     return Group(
@@ -139,12 +139,12 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         temperature=temperature,
         category=category,
         baseline=baseline.name if baseline else "",
-        num_runs=len(own),
-        num_tokens=sum(run.decoded for run in own),
+        num_runs=len(runs),
+        num_tokens=sum(run.decoded for run in runs),
         speed=1 / seconds_per_token if seconds_per_token else None,
         tokens_per_second=tuple(float(value) for value in np.quantile(speeds, [0.25, 0.5, 0.75])) if speeds else None,
         tau=tau,
-        acceptance_by_depth=_by_depth(own),
+        acceptance_by_depth=_by_depth(runs),
         draft_ms=draft,
         verify_ms=verify,
         other_ms=other,
@@ -157,10 +157,10 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
     )
 
 
-def _matched(own: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """Return (other, own) for every prompt, turn and settings that both lanes have."""
-    by_key = {run.key: run for run in others}
-    return [(by_key[run.key], run) for run in own if run.key in by_key]
+def _matched(runs: Sequence[Run], baseline_runs: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """Return (baseline run, run) for every prompt, turn and settings that both lanes have."""
+    by_key = {run.key: run for run in baseline_runs}
+    return [(by_key[run.key], run) for run in runs if run.key in by_key]
 
 
 def _of(runs: Sequence[Run], lane: Lane) -> list[Run]:

@@ -105,8 +105,8 @@ class BenchSettings:
         try:
             return self.known.named(name).name
         except ValueError:
-            known = ", ".join((*self.known, *self.further_lanes))
-            raise ValueError(f"Unknown method “{name}”; known are {known}.") from None
+            names = ", ".join((*self.known, *self.further_lanes))
+            raise ValueError(f"Unknown method “{name}”; names are {names}.") from None
 
     def tree_for(self, nodes: int | str) -> TreeConfig:
         """Return the tree of a lane with this node budget."""
@@ -204,17 +204,17 @@ def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[st
     Raises:
         ValueError: no method can be loaded.
     """
-    kept, reasons = [], []
+    names, reasons = [], []
     for name in settings.methods:
         try:
             if name in settings.known:
                 generator.drafter(settings.known[name])
-            kept.append(name)
+            names.append(name)
         except (ValueError, OSError) as error:
             reasons.append(f"{name} takes no part: {error}")
-    if not kept:
+    if not names:
         raise ValueError(" ".join(reasons))
-    return replace(settings, methods=tuple(kept)), reasons
+    return replace(settings, methods=tuple(names)), reasons
 
 
 def head_names(generator, settings: BenchSettings) -> dict[str, str]:

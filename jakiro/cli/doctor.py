@@ -16,7 +16,7 @@ from jakiro.cli.verify import verify_files
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.loading import placement, registry
 from jakiro.loading.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
-from jakiro.loading.loader import LoadOptions, choose_dtype, device_and_dtype, read_description
+from jakiro.loading.loader import LoadOptions, choose_dtype, device_and_dtype, plan_places, read_description
 from jakiro.models.families import num_kv_heads
 from jakiro.ops.kernels import unavailable_reason
 from jakiro.system import cache_folder, num_cores, write_atomically
@@ -108,6 +108,11 @@ def check_pair(options: LoadOptions) -> Iterator[Finding]:
             yield Finding(topic, "sizes, vocabulary and rotary embedding agree")
         topic = "memory"
         device, dtype = device_and_dtype(options)
+        places = plan_places(pair, options, config, dtype)
+        if places is not None:
+            yield Finding(topic, f"about {places.needed} needed")
+            yield Finding("placement", str(places))
+            return
         bits = placement.BITS.get(options.dtype)
         needed, _ = placement.place(pair.target_name, config, device, dtype, bits)
         free = placement.gigabytes(placement.free_memory(device))

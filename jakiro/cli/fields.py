@@ -39,8 +39,8 @@ def options_from(*configs: type, without: Collection[str] = ()) -> Callable[[Cal
             parameter for parameter in declared.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD
         ]
         for config in configs:
-            shown = [field for field in fields(config) if field.metadata and field.name not in without]
-            parameters += [_parameter(config, field) for field in shown]
+            declared_fields = [field for field in fields(config) if field.metadata and field.name not in without]
+            parameters += [_parameter(config, field) for field in declared_fields]
         # A parameter without a default must precede all others
         parameters.sort(key=lambda parameter: parameter.default is not Parameter.empty)
         keyword_only = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
@@ -58,8 +58,8 @@ def build_config(config: type, values: dict[str, Any], **others: Any) -> Any:
         values: option values by field name; names of other configs are ignored.
         others: values of fields that have no option.
     """
-    known = [field for field in fields(config) if field.metadata and field.name in values]
-    return config(**{field.name: _value(config, field, values[field.name]) for field in known} | others)
+    with_option = [field for field in fields(config) if field.metadata and field.name in values]
+    return config(**{field.name: _value(config, field, values[field.name]) for field in with_option} | others)
 
 
 def _type_of(config: type, field: Field) -> _FieldType:
@@ -84,11 +84,11 @@ def _parameter(config: type, field: Field) -> Parameter:
         optional = optional or default is None
     variable = f"JAKIRO_{field.name.upper()}" if metadata["variable"] else None
     if metadata["argument"]:
-        shown = typer.Argument(help=metadata["about"])
+        option = typer.Argument(help=metadata["about"])
     else:
         metavar = "<str>" if metadata["several"] else None
-        shown = typer.Option(*metadata["names"], help=metadata["about"], envvar=variable, metavar=metavar)
-    annotation = Annotated[kind | None if optional else kind, shown]
+        option = typer.Option(*metadata["names"], help=metadata["about"], envvar=variable, metavar=metavar)
+    annotation = Annotated[kind | None if optional else kind, option]
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

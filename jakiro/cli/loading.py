@@ -96,12 +96,12 @@ def check_file(file: Path, content: str) -> None:
         raise FileNotFoundError(f"There is no folder {file.absolute().parent} for {content}.")
 
 
-def runnable(generator, names: Sequence[str], known: "Methods") -> tuple[str, ...]:
+def runnable(generator, names: Sequence[str], methods: "Methods") -> tuple[str, ...]:
     """Return the methods that run with the loaded pair; print which ones need a draft head that is missing."""
     if generator.status["head"]:
         return tuple(names)
-    for method in map(known.named, names):
+    for method in map(methods.named, names):
         if method.needs.head:
             reason = f"{method.name} needs {method.asks}." if method.asks else None
             say(reason or f"No draft head fits this model, so {method.name} cannot run.", "yellow")
-    return known.runnable_without_head(names)
+    return methods.runnable_without_head(names)

@@ -54,9 +54,8 @@ class LazyGroup(typer.core.TyperGroup):
 def import_command(name: str):
     """Import a lazy command and return it."""
     module, _ = LAZY_COMMANDS[name]
-    command = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
-    command.command(name)(getattr(import_module(f"jakiro.cli.{module}"), name))
-    return typer.main.get_command(command)
+    info = typer.models.CommandInfo(name, callback=getattr(import_module(f"jakiro.cli.{module}"), name))
+    return typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
 
 
 # Without rich markup, help is formatted by click, which never cuts an option's name in a narrow terminal
@@ -164,15 +163,15 @@ def race(
 
     names = None if methods is None else tuple(comma_list("--methods", methods, str))
     prompt, load_options, sampling = _read_options(values, side_by_side=len(names) if names else 2)
-    known = load_options.known_methods
-    unique = {known.named(name).name for name in names or ()}
+    known_methods = load_options.known_methods
+    unique = {known_methods.named(name).name for name in names or ()}
     require(len(unique) == len(names or ()), f"--methods must not repeat a method; got {methods!r}.")
     generator = loading.load(load_options)
-    names = names and loading.runnable(generator, names, known)
+    names = names and loading.runnable(generator, names, known_methods)
     sampling = prompt.with_recommended(generator, sampling)
     running = generator.race(prompt.text, sampling, methods=names, tree=prompt.tree, raw=prompt.raw)
     loading.say_notices(generator)
-    show_race(running, known)
+    show_race(running, known_methods)
 
 
 def _read_options(values: dict, **others) -> tuple[options.PromptOptions, LoadOptions, SamplingParams]:

@@ -98,8 +98,8 @@ def estimate(shape: Shape, card: Card) -> Estimate:
         work = 4 * rows * COLUMNS * shape.heads * shape.head_dim * shape.layers if numerics == "exact" else 0
         return 1000 * work / card.float64
 
-    def launch_ms(others: int) -> float:
-        return KERNEL_US * (layer * shape.layers + around + others) / 1000
+    def launch_ms(num_kernels: int) -> float:
+        return KERNEL_US * (layer * shape.layers + around + num_kernels) / 1000
 
     # A draft of five levels reads the head four times and the root's scores
     draft_bytes = 2 * (4 * shape.head_weights_read + 2 * DRAFT_WIDTH * shape.vocabulary * 5)
@@ -111,10 +111,10 @@ def estimate(shape: Shape, card: Card) -> Estimate:
         "the host": HOST_MS,
     }
     plain = read_ms(target_bytes(1)) + attention_ms(1) + launch_ms(STEP_KERNELS) + HOST_MS
-    others = 2 * (shape.head_weights_read + 2 * shape.vocabulary * shape.hidden) + WORKSPACE_BYTES
-    others += 2 * placement.CACHE_TOKENS * shape.cache_row * cached
+    extra_bytes = 2 * (shape.head_weights_read + 2 * shape.vocabulary * shape.hidden) + WORKSPACE_BYTES
+    extra_bytes += 2 * placement.CACHE_TOKENS * shape.cache_row * cached
     weights_of = {16: 2.0} | {bits: placement.bytes_per_weight(bits) for bits in (8, 4)}
-    needed = {bits: others + size * shape.layer_weights for bits, size in weights_of.items()}
+    needed = {bits: extra_bytes + size * shape.layer_weights for bits, size in weights_of.items()}
     bits = next((bits for bits, size in needed.items() if size <= placement.USABLE_SHARE * card.memory), None)
     return Estimate(needed, bits, "bfloat16" if card.bfloat16 else "float16", numerics, plain, parts)
 

@@ -39,12 +39,12 @@ def plot(
     if out.suffix not in (".html", *STATIC):
         raise ValueError(f"--out must end in .html, {', '.join(STATIC[:-1])} or {STATIC[-1]}; got {out.name!r}.")
     loading.check_file(out, "the picture")
-    drawn = figure_of(file, figure, step, dark)
-    drawn.update_layout({name: value for name, value in (("width", width), ("height", height)) if value is not None})
+    picture = figure_of(file, figure, step, dark)
+    picture.update_layout({name: value for name, value in (("width", width), ("height", height)) if value is not None})
     if out.suffix == ".html":
-        drawn.write_html(out, include_plotlyjs=True)
+        picture.write_html(out, include_plotlyjs=True)
     else:
-        write_picture(drawn, out)
+        write_picture(picture, out)
     loading.say(f"Written: {out}")
 
 

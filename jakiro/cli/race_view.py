@@ -10,12 +10,12 @@ from jakiro.loading.registry import unequal_training
 from jakiro.trace import Trace, first_difference
 
 
-def show_race(race, known: Methods = METHODS) -> None:
+def show_race(race, methods: Methods = METHODS) -> None:
     """Print the first method's text until the race ends or is interrupted, then the table and a fairness notice.
 
     Args:
         race: a `Race`.
-        known: the registered drafting methods.
+        methods: the registered drafting methods.
     """
     console, traces = Console(), race.traces
     first = next(iter(traces))
@@ -26,14 +26,14 @@ def show_race(race, known: Methods = METHODS) -> None:
     except KeyboardInterrupt:
         race.close()
     loading.write("\n" if traces[first].steps else f"{traces[first].text}\n")
-    console.print(race_table(traces, known))
-    drafters = {method: trace.header.drafter or {} for method, trace in traces.items()}
-    unequal = unequal_training({known.named(method).title: drafter.get("name") for method, drafter in drafters.items()})
+    console.print(race_table(traces, methods))
+    heads = {name: (trace.header.drafter or {}).get("name") for name, trace in traces.items()}
+    unequal = unequal_training({methods.named(name).title: head for name, head in heads.items()})
     if unequal is not None:
         console.print(unequal, style="yellow", highlight=False, soft_wrap=True)
 
 
-def race_table(traces: dict[str, Trace], known: Methods = METHODS) -> Table:
+def race_table(traces: dict[str, Trace], methods: Methods = METHODS) -> Table:
     """Return a table of speed, tau, parts of a step, speedup over the first method, and whether the texts are equal."""
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -47,7 +47,7 @@ def race_table(traces: dict[str, Trace], known: Methods = METHODS) -> Table:
     for method, trace in traces.items():
         steps = len(trace.steps)
         table.add_row(
-            known.named(method).title,
+            methods.named(method).title,
             str(len(trace.token_ids)),
             f"{trace.tokens_per_second:.1f}" if steps else "–",
             f"{trace.tau:.2f}" if steps else "–",

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import typer
 from rich.table import Table
 
 from jakiro.cli.fields import build_config, options_from
-from jakiro.cli.loading import check_file, set_up, table_console
+from jakiro.cli.loading import check_file, say, set_up, table_console
 from jakiro.cli.options import Threads, option
 from jakiro.system import write_atomically
 from jakiro.training import calibrate as calibration
@@ -20,6 +21,7 @@ from jakiro.training.evaluate import ALL, EvaluateConfig, Score
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.train import TrainConfig
+from jakiro.training.trainer import TrainingStopped
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the target's own token), pooled over steps, before any cut."
 log = logging.getLogger("jakiro")
@@ -38,7 +40,13 @@ def train(threads: Threads = None, **values) -> None:
     """Train a draft head for a target: features, training, calibration, report."""
     set_up(threads)
     options = build_config(TrainingOptions, values, weights=build_config(LossWeights, values))
-    training.train(build_config(TrainConfig, values, options=options))
+    config = build_config(TrainConfig, values, options=options)
+    try:
+        training.train(config)
+    except (TrainingStopped, KeyboardInterrupt) as stopped:
+        before = "Stopped; run the same command again: finished features and the last checkpoint (--resume) are kept."
+        say(str(stopped) or before, "yellow")
+        raise typer.Exit(130) from None
 
 
 @options_from(CalibrateConfig)

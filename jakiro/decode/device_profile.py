@@ -26,6 +26,8 @@ ROUNDS = 5
 ROWS, LEVELS = (1, 4, 12, 24), (1, 4)
 # Passes are also timed after a long text, to measure the cost of each token before the root
 NEAR_TOKENS, FAR_TOKENS, FAR_ROWS = 128, 1152, (1, 12)
+# Passes that move layers between devices cost nearly the same for all trees, and are slow
+SPREAD_ROWS, SLOW_MS = (1, 64, 256), 250.0
 _SAMPLING = SamplingParams(max_new_tokens=64)
 
 # (rows or levels, milliseconds), ascending
@@ -86,13 +88,13 @@ def measure(backend: Backend, drafter: Drafter, has_drafts: bool) -> DeviceProfi
         has_drafts: whether the drafter runs passes.
     """
     target, size = backend.target, backend.fixed_size
-    rows = ROWS if size is None else (1, size.nodes)
+    rows = SPREAD_ROWS if target.is_spread else ROWS if size is None else (1, size.nodes)
     levels = LEVELS if size is None else (size.levels,)
     verify_ms = time_passes(backend, drafter, rows)
     draft_ms = time_drafts(backend, drafter, levels) if has_drafts else ()
     far_tokens = min(FAR_TOKENS, target.max_positions - ROWS[-1])
     further_ms: Line = ()
-    if size is None and far_tokens >= 2 * NEAR_TOKENS:
+    if size is None and not target.is_spread and far_tokens >= 2 * NEAR_TOKENS:
         added_tokens = far_tokens - NEAR_TOKENS
         further_ms = _ascending(
             [
@@ -164,9 +166,10 @@ def _medians(time_once: Callable[[int], float], counts: Sequence[int]) -> Line:
     """Return the median time of each count over several rounds.
 
     All counts take turns in each round, so that other load on the machine affects them equally. The first round is not
-    counted: a first pass may take several times as long.
+    counted: a first pass may take several times as long. After a slow one, only one more round runs.
     """
-    rounds = [[time_once(count) for count in counts] for _ in range(1 + ROUNDS)][1:]
+    num_rounds = 1 if max(time_once(count) for count in counts) > SLOW_MS else ROUNDS
+    rounds = [[time_once(count) for count in counts] for _ in range(num_rounds)]
     return _ascending(list(zip(counts, map(statistics.median, zip(*rounds, strict=True)), strict=True)))
 
 

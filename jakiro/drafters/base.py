@@ -45,7 +45,7 @@ class Needs:
     Attributes:
         head: Supported kinds of draft heads, see `DraftConfig.kind`, the best one first; empty for methods without one.
         logits: Requires the target's logits at all nodes of a step, rejected ones included.
-        layers: Requires a target whose layers can run separately.
+        layers: Requires a target with layers that can run separately.
     """
 
     head: tuple[str, ...] = ()
@@ -211,7 +211,7 @@ class Proposal:
     """The result of `DraftSession.propose`.
 
     Attributes:
-        tree: A tree, or None for the root alone (plain decoding in this step).
+        tree: A tree, or None for only the root (plain decoding in this step).
         note: One sentence that replaces the usual reason for the tree's size. The tree budget ignores such a tree.
     """
 

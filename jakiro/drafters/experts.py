@@ -12,7 +12,7 @@ def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[
         for number in range(num_experts)
     ]
     if contrastive:
-        sentence = "The contrastive branch of the same pass, one position further."
+        sentence = "The contrastive branch of the same pass, one position later."
         proposers.append(Proposer("contrastive", "Contrastive", sentence))
     return tuple(proposers)
 

@@ -87,7 +87,7 @@ class PromptLookupDrafter(Drafter):
 
     proposers = (
         Proposer(
-            "copied", "Copied from context", "What followed the same words earlier in the text; copied, not guessed."
+            "copied", "Copied from context", "Tokens that followed the same words earlier in the text; not guessed."
         ),
     )
 
@@ -139,7 +139,7 @@ class PromptLookupSession(ChainSession):
 METHOD = Method(
     name="prompt_lookup",
     title="Copied from context",
-    sentence="Copies what followed the same words earlier in the text.",
+    sentence="Copies tokens that followed the same words earlier in the text.",
     paper=None,
     proposers=PromptLookupDrafter.proposers,
     needs=Needs(),

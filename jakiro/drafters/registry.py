@@ -32,7 +32,7 @@ PLAIN, DEFAULT = plain.METHOD, jakiro.METHOD
 WITH_COPIES = merged(
     DEFAULT,
     prompt_lookup.METHOD,
-    "Jakiro's trees, with what followed the same words earlier in the text.",
+    "Jakiro's trees, with tokens that followed the same words earlier in the text.",
 )
 
 

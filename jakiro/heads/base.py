@@ -36,7 +36,7 @@ class ChosenCandidates(Protocol):
     Attributes:
         token_ids: (nodes,) int64.
         proposers: (nodes,) int64; −1 for the root, `num_experts` for the contrastive branch.
-        rows: (nodes,) int64, the output row of all passes from which each node came.
+        rows: (nodes,) int64, index of each node's output row over all passes.
     """
 
     token_ids: Tensor
@@ -59,7 +59,7 @@ class DraftHead(nn.Module):
         drafted_rows: Smallest number of cache positions that drafting writes, for a tree of any size.
         num_experts: Number of experts of its layer.
         mixes_experts: Whether each expert has a distribution of its own, mixed with the router's weights.
-        has_contrastive_branch: Whether a pass also predicts the feature one position further.
+        has_contrastive_branch: Whether a pass also predicts the feature one position later.
         evidence_schema: Name and width of each matrix of `node_evidence`.
     """
 
@@ -128,7 +128,7 @@ class DraftHead(nn.Module):
     def node_evidence(
         self, outputs: Sequence[HeadOutput], chosen: ChosenCandidates
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """Return further numbers of a tree's nodes, by default none.
+        """Return additional numbers of a tree's nodes, by default none.
 
         Args:
             outputs: Outputs of all passes, the root's row first.
@@ -140,7 +140,7 @@ class DraftHead(nn.Module):
         return {}, chosen.proposers
 
     def map_features(self, features: Tensor) -> Tensor:
-        """Map the target's features, (…, feature_size), to what `forward` reads; by default they are equal."""
+        """Map the target's features, (…, feature_size), to the inputs of `forward`; by default they are equal."""
         return features
 
     def pack(self, precision: str = "int8") -> "DraftHead":

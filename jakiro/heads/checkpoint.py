@@ -1,6 +1,6 @@
 """Draft heads on disk: config.json and safetensors in float16 or 8 bits; errors name every mismatch.
 
-Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored.
+Tensors have the names of the official checkpoints; the target's embedding and output rows are never stored.
 `published.py` reads checkpoints of other projects; `misfits` checks from the configs whether a head fits a target.
 """
 

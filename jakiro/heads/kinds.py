@@ -1,4 +1,4 @@
-"""The registry of kinds of draft heads; external methods register further kinds, see `Methods.kinds`."""
+"""The registry of kinds of draft heads; external methods register more kinds, see `Methods.kinds`."""
 
 from jakiro.config import require
 from jakiro.heads.base import DraftHead

@@ -47,7 +47,7 @@ class DecoderConfig(DraftConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig(DecoderConfig):
-    """Config of a `LayerHead`, whose layers read and write the same rows as the target's last layer.
+    """Config of a `LayerHead` with layers that read and write the same rows as the target's last layer.
 
     Attributes:
         fc_bias: Whether the input projection has a bias.

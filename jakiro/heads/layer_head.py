@@ -74,7 +74,7 @@ class LayerHead(DraftHead):
         Args:
             embeddings: (batch, tokens, hidden), of the token one position after each feature.
             features: (batch, tokens, hidden), the target's feature (or the head's) at every position.
-            positions: (batch or 1, tokens) int64, rotary positions, which are those of the features.
+            positions: (batch or 1, tokens) int64, rotary positions of the features.
             mask: bool, broadcastable to (batch, heads, tokens, keys); None for a causal mask over these tokens only.
             cache: Rows of the preceding tokens, extended in place.
         """

@@ -87,7 +87,7 @@ def _fit_experts(head: LayerHead, inner: list[Tensor], normed: Tensor, main: Ten
 
     Args:
         inner: (rows, inner) per expert, inputs of its last matrix.
-        main: (rows, hidden), what the main branch has to add to the stream.
+        main: (rows, hidden), required addition of the main branch to the stream.
         contrastive: (rows, hidden), the same of the contrastive branch.
     """
     mixture = head.layers[0].mlp_moe

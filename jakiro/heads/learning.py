@@ -59,7 +59,7 @@ def sample_rows(head: DraftHead, texts: Texts) -> Rows:
 
 
 def randomise(module: nn.Module) -> None:
-    """Set every linear layer of the module to random weights whose outputs are as large as the inputs."""
+    """Set every linear layer of the module to random weights that keep the size of the inputs."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
             nn.init.normal_(layer.weight, std=layer.in_features**-0.5)

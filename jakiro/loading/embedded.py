@@ -90,27 +90,23 @@ def embedded_file() -> tuple[Path, Path]:
     return folder, gguf if gguf.is_file() else find_gguf(folder)
 
 
-def described_gguf(gguf: Path) -> Path:
-    """Return the folder of the config and the tokenizer of a GGUF file; raises the errors of `converted_gguf`."""
-    return _cached(_folder_of(gguf, "-tokenizer"), lambda temporary: gguf.resolve(), _describe)
+def gguf_folder(gguf: Path, converted: bool) -> Path:
+    """Return the folder of a GGUF file's config and tokenizer in transformers' format, written on first use.
 
-
-def converted_gguf(gguf: Path) -> Path:
-    """Return the folder of a GGUF file's model in transformers' format, converted on first use.
+    Args:
+        converted: also write the weights.
 
     Raises:
         ValueError: see `read_gguf_model`.
         OSError: the cache cannot be written, or its files cannot be read.
     """
-    return _cached(_folder_of(gguf), lambda temporary: gguf.resolve(), _convert)
-
-
-def _folder_of(gguf: Path, suffix: str = "") -> Path:
-    """Return the cache folder of a file's current content, which is identified by paths, sizes and times."""
     gguf = gguf.resolve()
+    # Paths, sizes and times identify the content of a file
     parts = [(path, path.stat()) for path in parts_of(gguf)]
     stamp = "".join(f"{path}\n{status.st_size}\n{status.st_mtime_ns}" for path, status in parts)
-    return cache_folder() / "models" / f"{gguf.stem}-{hashlib.sha256(stamp.encode()).hexdigest()[:12]}{suffix}"
+    digest, suffix = hashlib.sha256(stamp.encode()).hexdigest()[:12], "" if converted else "-tokenizer"
+    folder = cache_folder() / "models" / f"{gguf.stem}-{digest}{suffix}"
+    return _cached(folder, lambda temporary: gguf, _convert if converted else _describe)
 
 
 def _cached(folder: Path, find_gguf: Callable[[Path], Path], convert: Callable[[Path, Path], None]) -> Path:

@@ -16,6 +16,7 @@ from torch import nn
 
 from jakiro import progress
 from jakiro.backends.select import select_backend
+from jakiro.config import require
 from jakiro.core.backend import Backend
 from jakiro.drafters.base import Drafter, Resources, why_not
 from jakiro.drafters.registry import METHODS, PLAIN, Methods
@@ -24,9 +25,9 @@ from jakiro.heads.checkpoint import head_sha256, load_head, misfits
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS
 from jakiro.heads.model_head import ModelHead, refuse_other_tokens
-from jakiro.loading import placement, registry, weights
+from jakiro.loading import placement, registry, spread, weights
 from jakiro.loading.checksums import weights_sha256_in_background
-from jakiro.loading.options import LoadOptions
+from jakiro.loading.options import AUTO, LoadOptions
 from jakiro.models.families import makers_settings, refuse_what_cannot_work, unapplied
 from jakiro.models.stored import SHAPES, StoredModel
 from jakiro.models.target import TargetModel
@@ -142,7 +143,8 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     draft_head = None if pair.head_path is None else _read_head(pair, options, config, device, dtype)
     draft_model = None
     if options.draft_model is not None:
-        draft_model = _read_draft_model(options, pair.target_name, tokenizer, device, dtype)
+        on_one_device = replace(options, device=None, max_memory=None, offload_folder=None)
+        draft_model = _read_draft_model(on_one_device, pair.target_name, tokenizer, device, dtype)
     model, sha256 = _read_model(pair, options, config, device, dtype)
     head_hash = None if draft_head is None else head_sha256(pair.head_path)
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, {}, head_hash, draft_model)
@@ -180,6 +182,10 @@ def _read_head(
 
 def _read_model(pair: registry.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> tuple:
     """Return a model and its checksum, see `LoadedModels`."""
+    places = plan_places(pair, options, config, dtype)
+    if places is not None:
+        hashing = weights_sha256_in_background
+        return weights.load_model(pair.target_name, device, dtype, hashing=hashing, **places.load_options)
     if _reads_stored(pair, options, config, device, dtype):
         return weights.load_stored(pair.target_name, config, weights_sha256_in_background)
     is_rounded = options.dtype == "8bit" and packing_works(device, dtype) and native_works()
@@ -190,6 +196,22 @@ def _read_model(pair: registry.Pair, options: LoadOptions, config, device: torch
         round_linears(model)
         setattr(model, ROUNDED, True)
     return model, sha256
+
+
+def plan_places(pair: registry.Pair, options: LoadOptions, config, dtype: torch.dtype) -> spread.Spread | None:
+    """Return where --device auto puts a target's layers; None for a target on one device.
+
+    Raises:
+        ValueError: see `plan_spread`, or 4 or 8 bits were requested.
+    """
+    if options.device != AUTO:
+        return None
+    places = spread.plan_spread(pair.target_name, config, dtype, options.max_memory, options.offload_folder)
+    require(
+        places is None or options.dtype not in placement.BITS,
+        f"--device auto cannot spread weights in {options.dtype}; choose bfloat16, or --device cuda.",
+    )
+    return places
 
 
 def _read_draft_model(
@@ -276,8 +298,8 @@ def _add_heads(resources: Resources, read: LoadedModels) -> tuple[Resources, lis
         if resources.head is None:
             resources = replace(resources, head=model_head, head_info=info)
         else:
-            further = {**resources.further, model_head.config.kind: lambda: (model_head, info)}
-            resources = replace(resources, further=further)
+            more_heads = {**resources.further, model_head.config.kind: lambda: (model_head, info)}
+            resources = replace(resources, more_heads=more_heads)
         notices += _length_notices(model_head, target)
     if resources.head is None:
         notices.append("No draft head fits this model; plain decoding and methods without a head are available.")
@@ -374,7 +396,7 @@ def device_and_dtype(options: LoadOptions) -> tuple[torch.device, torch.dtype]:
     Raises:
         ValueError: the device is not available, or the dtype is unknown.
     """
-    device = choose_device(options.device)
+    device = choose_device(None if options.device == AUTO else options.device)
     return device, choose_dtype(None if options.dtype in placement.BITS else options.dtype, device)
 
 

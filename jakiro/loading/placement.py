@@ -65,8 +65,8 @@ def bytes_per_weight(bits: int) -> float:
     return 1.1 * bits / 8
 
 
-def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
-    """Estimate the memory of a transformers config from the parameters of a model without storage.
+def empty_model(config, dtype: torch.dtype):
+    """Return a model without storage for a transformers config.
 
     Raises:
         ValueError: transformers cannot build the model.
@@ -78,6 +78,12 @@ def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> Memory
     with torch.device("meta"), no_init_weights(), one_sentence("target model", config.name_or_path, "config"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.tie_weights()
+    return model
+
+
+def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
+    """Return the estimate for a transformers config; raises the errors of `empty_model`."""
+    model = empty_model(config, dtype)
     tables = {
         id(module.weight): module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())
     }

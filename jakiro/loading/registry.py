@@ -165,9 +165,9 @@ def _target_of(head: str | None) -> tuple[str, Path | None]:
     """Return the target of a head, and the head's folder if its config was needed."""
     if head in (None, NO_HEAD):
         return DEFAULT_TARGET, None
-    known = listed_target(head)
-    if known is not None:
-        return known, None
+    listed = listed_target(head)
+    if listed is not None:
+        return listed, None
     folder = _locate_head(head)
     return named_in(folder) or DEFAULT_TARGET, folder
 
@@ -198,8 +198,8 @@ def _source_of(target: str) -> str:
         return str((gguf or path).resolve())
     _refuse_missing_path(target, "target model")
     if not is_hub_id(target):
-        known = ", ".join(ENTRIES)
-        raise ValueError(f"Unknown target model “{target}”: it is no folder and no Hub id; known names are {known}.")
+        names = ", ".join(ENTRIES)
+        raise ValueError(f"Unknown target model “{target}”: it is no folder and no Hub id; names names are {names}.")
     return target
 
 
@@ -293,8 +293,8 @@ def unequal_training(heads: Mapping[str, str | None]) -> str | None:
     Args:
         heads: name of the head by title of the compared method; None for a method without one.
     """
-    known = minutes_of_heads()
-    minutes = {title: round(known[name]) for title, name in heads.items() if name in known}
+    trained = minutes_of_heads()
+    minutes = {title: round(trained[name]) for title, name in heads.items() if name in trained}
     if len(set(minutes.values())) < 2:
         return None
     listed = (HEAD_MINUTES.format(title=title, minutes=value) for title, value in minutes.items())
@@ -355,7 +355,7 @@ def _expand_user(name: str | None) -> str | None:
     return str(Path(name).expanduser()) if name and name.startswith("~") else name
 
 
-def _refuse_missing_path(name: str, what: str) -> None:
+def _refuse_missing_path(name: str, kind: str) -> None:
     """Reject a mistyped path instead of looking for it on the Hub.
 
     A name of the form owner/model counts as a path if its first part is a folder here, or is similar to one that holds
@@ -370,16 +370,16 @@ def _refuse_missing_path(name: str, what: str) -> None:
     if any(name in (entry.source, *entry.heads) for entry in ENTRIES.values()):
         return
     if path.is_file():
-        raise ValueError(f"The {what} {name} is a file; give the folder that holds config.json and weights.")
+        raise ValueError(f"The {kind} {name} is a file; give the folder that holds config.json and weights.")
     is_path = name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1
     is_path = is_path or ("/" in name and path.parent.is_dir())
     similar = _similar_folder(path)
     if not is_path and ("/" not in name or similar is None or similar.name != path.name):
         return
     if similar is not None:
-        raise ValueError(f"There is no folder {name} with a {what}; did you mean {similar}?")
+        raise ValueError(f"There is no folder {name} with a {kind}; did you mean {similar}?")
     parent = next(folder for folder in path.parents if folder.is_dir())
-    raise ValueError(f"There is no folder {name} with a {what}; {_list_folders(parent)}.")
+    raise ValueError(f"There is no folder {name} with a {kind}; {_list_folders(parent)}.")
 
 
 def _list_folders(folder: Path) -> str:

@@ -7,7 +7,7 @@ functions import torch and transformers.
 from pathlib import Path
 
 from jakiro.loading.checksums import is_corrupted, weights_sha256
-from jakiro.loading.embedded import EMBEDDED_SHA256, converted_gguf, described_gguf, embedded_file, embedded_target
+from jakiro.loading.embedded import EMBEDDED_SHA256, embedded_file, embedded_target, gguf_folder
 from jakiro.loading.files import check_files, has_all_shards, reject_scaled_weights
 from jakiro.loading.gguf_file import open_gguf
 from jakiro.loading.gguf_model import read_gguf_model, recommended_sampling
@@ -73,6 +73,17 @@ def load_tokenizer(name: str | None = None):
     return tokenizer
 
 
+def load_generation_config(name: str | None = None):
+    """Return the generation config of a target without its weights; None if it has none."""
+    from transformers import GenerationConfig
+
+    source, revision = _prepare(resolve(name, NO_HEAD))
+    try:
+        return GenerationConfig.from_pretrained(source, revision=revision)
+    except OSError:
+        return None
+
+
 def check_target(name: str | None = None) -> None:
     """Check the files of a target before any weights are loaded, or downloaded from the Hub.
 
@@ -123,7 +134,7 @@ def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=
     disable_progress_bar()
     with counted():
         model, loading_info = _load(
-            pair, "weights", AutoModelForCausalLM, whole=True, dtype=dtype, output_loading_info=True,
+            pair, "weights", AutoModelForCausalLM, converted=True, dtype=dtype, output_loading_info=True,
             ignore_mismatched_sizes=True, **options,
         )  # fmt: skip
     _refuse_what_differs(pair, loading_info)
@@ -222,12 +233,12 @@ def _refuse_what_differs(pair: Pair, loading_info: dict) -> None:
             )
 
 
-def _load(pair: Pair, part: str, auto_class, whole: bool = False, **options):
+def _load(pair: Pair, part: str, auto_class, converted: bool = False, **options):
     """Return an object of transformers' auto class for a target; code in its folder never runs.
 
     With `trust_remote_code` unset, transformers would ask on standard input.
     """
-    source, revision = _prepare(pair, whole)
+    source, revision = _prepare(pair, converted)
     if not Path(source).exists():
         require_hub(pair.target_path_or_hub_id)
     with one_sentence("target model", pair.target_path_or_hub_id, part):
@@ -238,20 +249,20 @@ def _local_folder(pair: Pair) -> Path:
     """Return the folder of a loaded target's files."""
     from transformers.utils import cached_file
 
-    source, revision = _prepare(pair, whole=True)
+    source, revision = _prepare(pair, converted=True)
     return Path(source) if Path(source).is_dir() else Path(cached_file(source, "config.json", revision=revision)).parent
 
 
-def _prepare(pair: Pair, whole: bool = False) -> tuple[str, str]:
+def _prepare(pair: Pair, converted: bool = False) -> tuple[str, str]:
     """Return transformers' source of a target and its revision.
 
-    For a GGUF file this is a folder of the cache, written on first use, with the weights if `whole` is True.
+    For a GGUF file this is a folder of the cache, written on first use, with the weights if `converted` is True.
     """
     if is_embedded(pair.target_name):
-        return str(embedded_target() if whole else embedded_file()[0]), "main"
+        return str(embedded_target() if converted else embedded_file()[0]), "main"
     path = gguf_path(pair)
     if path is not None:
-        return str((converted_gguf if whole else described_gguf)(path)), "main"
+        return str(gguf_folder(path, converted)), "main"
     source = pair.target_path_or_hub_id
     hub_id, revision = (source, None) if Path(source).exists() else split_revision(source)
     return hub_id, revision or "main"

@@ -45,7 +45,7 @@ def exact_attention(
     softcap: float | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """Compute attention whose result depends neither on the order of keys nor on the number of rows.
+    """Compute attention independently of the order of keys and of the number of rows.
 
     Args:
         module: Unused; part of transformers' interface.

@@ -183,7 +183,7 @@ class FusedLlama:
             options: Keyword arguments of `run`.
 
         Returns:
-            (tokens, (1 + feature_layers) · hidden_size) features, those after the final norm first.
+            (tokens, (1 + feature_layers) · hidden_size) features, starting with the rows after the final norm.
         """
         hidden, deeper = self.run(looked_up(self.embedding, token_ids), *rows, **options)
         last = self.normed(hidden)
@@ -208,7 +208,7 @@ class FusedLlama:
         Args:
             hidden: (tokens, hidden_size), embeddings or the output of the layers below; overwritten.
             positions: (tokens,) int64.
-            visible: (tokens, columns) bool; the columns are those that the cache returns after an update.
+            visible: (tokens, columns) bool; one column for each row that the cache returns after an update.
             cache: Extended in place by these tokens.
             exact: Whether attention is order-independent instead of the stock one.
             feature_layers: See `jakiro.models.features`.
@@ -259,7 +259,7 @@ class FusedLlama:
 
         Args:
             fused_rows: (tokens, (heads + 2 · kv_heads) · head_dim), queries, keys and values.
-            buffers: Those of the pass.
+            buffers: Buffers of the pass.
             cache: Extended by this layer's keys and values.
             number: Index of the layer, from 0.
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from jakiro.config import MOST_NODES
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.models.families import EXACT, OWN, STOCK, AttentionImpl, additive
 from jakiro.models.features import features_of
 from jakiro.models.weights import TargetWeights
-from jakiro.ops.cache import PassCache, RowCache
+from jakiro.ops.cache import PassCache, RowCache, cache_argument
 
 PREFILL_CHUNK = 512
 # On a GPU a pass over a tree runs with a multiple of so many rows: all trees use one kernel, at nearly the same cost
@@ -104,6 +105,11 @@ class TargetPasses:
         return self.settings.modes.fast is OWN
 
     @property
+    def is_spread(self) -> bool:
+        """Whether passes move layers between devices, so that all tree sizes cost nearly the same."""
+        return self.weights.is_spread
+
+    @property
     def compiled(self) -> bool:
         """True if passes over trees run in compiled code."""
         return self.weights.is_compiled
@@ -156,7 +162,9 @@ class TargetPasses:
             return max(num_nodes, self.settings.min_rows)
         if num_nodes == 1 and self.numerics == "fast":
             return 1
-        return -(-num_nodes // TREE_ROWS) * TREE_ROWS
+        # With layers outside the GPU more rows cost nothing, so all trees run with the same number
+        bucket = MOST_NODES if self.is_spread else TREE_ROWS
+        return -(-num_nodes // bucket) * bucket
 
     def rounds_alike(self, num_nodes: int) -> bool:
         """Return whether a tree of this size has as many rows as plain decoding, or rows do not affect rounding."""
@@ -257,7 +265,8 @@ class TargetPasses:
             visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
             is_exact = attention is EXACT
             return self.fused(token_ids, positions, visible, cache, is_exact, self.feature_layers, live)
-        inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
+        cache_name = cache_argument(type(self.model.base_model).forward)
+        inputs = {"input_ids": token_ids[None], cache_name: cache, "use_cache": True}
         if attention.mask == "own":
             inputs["attention_mask"] = torch.ones((1, visible.shape[1]), dtype=torch.int64, device=self.device)
         else:

@@ -35,7 +35,7 @@ class StoredModel:
         file_bits: Mean bits of a weight in the file.
 
     Raises:
-        ValueError: The file was truncated meanwhile, or scales are not finite.
+        ValueError: The file was truncated after it was opened, or scales are not finite.
         OSError: The file cannot be read.
     """
 

@@ -21,7 +21,7 @@ from jakiro.models.features import check_feature_layers
 from jakiro.models.passes import AttentionModes, PassSettings, TargetPasses
 from jakiro.models.probes import FULL_PRECISION, OVERFLOW, Trial, is_bit_identical
 from jakiro.models.stored import StoredModel
-from jakiro.models.weights import TargetWeights
+from jakiro.models.weights import TargetWeights, describe_device_map
 
 # Float64 copies of the keys and values of so many tokens may take this share of a GPU's memory
 WIDE_TOKENS, WIDE_SHARE = 2048, 0.125
@@ -117,6 +117,12 @@ class TargetModel(TargetPasses):
                 "The weights were quantized while loading: a row may be rounded differently next to other rows, so "
                 "drafted text can differ from plain decoding's in near ties."
             )
+        if self.weights.is_spread:
+            notices.append(
+                f"The target is spread over devices: {describe_device_map(self.model.hf_device_map)}. Layers outside "
+                "the main device are moved for each pass, so passes use no CUDA graphs and no packed weights, and "
+                "trees are larger."
+            )
         if settings.requested_numerics == "exact" and settings.numerics != "exact":
             notices.append(
                 f"Exact numerics does not support the attention of {family}; fast numerics is used, so plain and "
@@ -133,6 +139,9 @@ def _choose_settings(weights: TargetWeights, settings: PassSettings) -> PassSett
     # A single row often runs another kernel; two cost little more and may be rounded as many are. In half precision
     # most differences of a single row are rounded away, so the few passes of a probe may not show them.
     candidates = (1, 2) if weights.dtype in FULL_PRECISION or weights.device.type != "cpu" else (2,)
+    if weights.is_spread:
+        # A second row costs nothing there, and trial passes are slow
+        candidates = (2,)
     if numerics != "exact":
         return replace(settings, min_rows=candidates[0], bit_identical=False)
     for min_rows in candidates:

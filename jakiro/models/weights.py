@@ -1,6 +1,7 @@
 """The weights of a target, taken over from a stock model or read from a GGUF file."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,14 @@ from jakiro.models.families import output_function, readable_positions, takes_po
 from jakiro.models.llama import FusedLlama
 from jakiro.models.stored import StoredModel
 from jakiro.ops import kernels
-from jakiro.ops.linear import RowTable, pack_linears, packed_itemsize, packed_linear, packing_works
+from jakiro.ops.linear import (
+    RowTable,
+    make_rows_invariant,
+    pack_linears,
+    packed_itemsize,
+    packed_linear,
+    packing_works,
+)
 
 # Attribute that `round_linears` sets on models with rounded weights, which compiled kernels then keep in 8 bits
 ROUNDED = "rounded_to_blocks"
@@ -50,6 +58,20 @@ class TargetWeights:
                 `StoredModel`.
         """
         config = model.config.get_text_config()
+        if is_spread(model):
+            embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+            if output.device.type == "cpu" and output.dtype == torch.float32:
+                make_rows_invariant(model)
+            return cls(
+                model=model,
+                config=config,
+                embedding=embedding.detach(),
+                output_weight=output.detach(),
+                logits=output_function(model, output.detach()),
+                fused=None,
+                itemsize=output.dtype.itemsize,
+                takes_positions=takes_positions(model.base_model),
+            )
         if isinstance(model, StoredModel):
             return cls(
                 model=model,
@@ -90,6 +112,11 @@ class TargetWeights:
         return self.output_weight.dtype
 
     @property
+    def is_spread(self) -> bool:
+        """Whether accelerate moves layers to the device for each pass, see `jakiro.loading.spread`."""
+        return is_spread(self.model)
+
+    @property
     def is_compiled(self) -> bool:
         """True if passes over trees run in compiled code, see `jakiro.ops.kernels`."""
         return self.fused is not None and self.fused.native is not None
@@ -103,3 +130,15 @@ class TargetWeights:
     def max_positions(self) -> int:
         """Number of positions that may be used."""
         return readable_positions(self.config)[0]
+
+
+def is_spread(model: nn.Module | StoredModel) -> bool:
+    """Return whether accelerate spread a model's layers over several devices, memory or disk."""
+    return len({str(device) for device in getattr(model, "hf_device_map", {}).values()}) > 1
+
+
+def describe_device_map(device_map: Mapping[str, int | str]) -> str:
+    """Return how many modules are on which device, such as "12 modules on GPU 0, 20 in memory"."""
+    counts = Counter(device_map.values())
+    names = {"cpu": "in memory", "disk": "on disk"}
+    return ", ".join(f"{count} modules {names.get(device, f'on GPU {device}')}" for device, count in counts.items())

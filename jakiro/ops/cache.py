@@ -4,12 +4,20 @@ It works with any transformers decoder and is allocated once per answer. Every l
 masks implement sliding windows.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+@functools.cache
+def cache_argument(forward: Callable) -> str:
+    """Return the name of the cache argument of a model's `forward`, which transformers 5.24 renamed."""
+    return "cache" if "cache" in signature(forward).parameters else "past_key_values"
 
 
 class PassCache(Protocol):
@@ -23,7 +31,7 @@ class PassCache(Protocol):
     length: int | Tensor
     is_empty: bool
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, **options) -> tuple[Tensor, Tensor]:
         """Append rows of a layer; return the keys and values to attend to, (1, kv_heads, columns, head_dim)."""
 
     def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
@@ -42,7 +50,7 @@ class PassCache(Protocol):
 class RowStore:
     """Keys and values of all layers in one tensor, so that one operation moves rows of all layers.
 
-    The tensor is allocated when the first layer writes. A layer with another shape has separate tensors.
+    The tensor is allocated when the first layer writes. A layer with another shape or device has separate tensors.
 
     Args:
         dtype: Dtype of the storage; None for the dtype of the keys and values.
@@ -62,7 +70,7 @@ class RowStore:
             self.rows = torch.zeros(shape, dtype=self.dtype or key_states.dtype, device=key_states.device)
         heads, width = self.rows.shape[2], self.rows.shape[4]
         fits = (heads, width) == (key_states.shape[1], key_states.shape[3])
-        fits = fits and self.rows.dtype == (self.dtype or key_states.dtype)
+        fits = fits and self.rows.dtype == (self.dtype or key_states.dtype) and self.rows.device == key_states.device
         return (self.rows[index, 0][None], self.rows[index, 1][None]) if fits else None
 
     def check(self, rows: int) -> None:

@@ -51,7 +51,7 @@ class DecoderKernel(Protocol):
 class Kernels:
     """Torch's kernels: every operation is left to the caller's torch code.
 
-    A subclass overrides what it computes faster.
+    A subclass overrides the operations that it computes faster.
 
     Attributes:
         name: Name in reports.

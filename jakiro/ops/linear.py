@@ -8,7 +8,7 @@ differ between processors, so they run only with numbers of rows that gave equal
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -48,7 +48,7 @@ class BatchInvariantLinear(nn.Module):
     Prompts are not padded, because all methods read the same prompt.
 
     Args:
-        layer: The packed layer.
+        layer: The layer.
         counts: Ascending numbers of rows with equal results, see `alike_counts`.
     """
 
@@ -119,6 +119,33 @@ def _tried_counts(layer: Packing, out_features: int, in_features: int, bias: boo
         else:
             group.append(count)
     return tuple(max((counts for _, counts in groups), key=len))
+
+
+class StockLinear:
+    """The product of a stock layer with the weights that it has during the call."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        self.linear, self.out_features, self.in_features = linear, linear.out_features, linear.in_features
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return nn.functional.linear(rows, self.linear.weight, self.linear.bias)
+
+    @staticmethod
+    def packing(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """Return the product with these weights, for `alike_counts`."""
+        return functools.partial(nn.functional.linear, weight=weight, bias=bias)
+
+
+def make_rows_invariant(module: nn.Module) -> None:
+    """Let every `nn.Linear` below a module compute each row alike, in place, and leave its weights where they are.
+
+    For layers whose weights accelerate's hooks load for each call, so that they cannot be packed.
+    """
+    for linear in [child for child in module.modules() if type(child) is nn.Linear]:
+        shape = linear.out_features, linear.in_features, linear.bias is not None
+        layer = BatchInvariantLinear(StockLinear(linear), alike_counts(StockLinear.packing, *shape))
+        # accelerate's hook calls `_old_forward` between loading and releasing the weights
+        setattr(linear, "_old_forward" if hasattr(linear, "_hf_hook") else "forward", layer.forward)
 
 
 class RowTable(Protocol):

@@ -178,7 +178,7 @@ def _check(request: Request, keys: Sequence[str], closed: str | None) -> Caller:
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     # On a private Space, Authorization carries the Hub's own token
     key = request.headers.get("api-key") or (bearer.strip() if scheme.lower() == "bearer" else "")
-    if not any([hmac.compare_digest(key.encode(), known.encode()) for known in keys]):
+    if not any([hmac.compare_digest(key.encode(), valid_key.encode()) for valid_key in keys]):
         received = "an unknown key" if key else "none"
         message = f"This server requires an API key, as “Authorization: Bearer KEY” or “api-key: KEY”; got {received}."
         raise Refusal(401, message, code="invalid_api_key")
@@ -249,7 +249,7 @@ class _Response:
                 if not self._stream:
                     async for _ in chunks:
                         pass
-                    response = JSONResponse(self._reply.whole())
+                    response = JSONResponse(self._reply.to_dict())
             except Exception as error:  # noqa: BLE001 - the client receives every error in OpenAI's format
                 response = _refusal(error).response()
                 await response(scope, receive, send)

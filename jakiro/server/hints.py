@@ -22,8 +22,8 @@ def unbounded_parts(schema: str) -> tuple[str, ...]:
     parts = list(_walk(root))
     if not parts:
         return ()
-    shown = ", ".join(parts[:_MAX_PARTS]) + (", …" if len(parts) > _MAX_PARTS else "")
-    return (f"The schema does not limit {shown}; a model may fill them until max_tokens. Set maxLength and maxItems.",)
+    listed = ", ".join(parts[:_MAX_PARTS]) + (", …" if len(parts) > _MAX_PARTS else "")
+    return (f"The schema does not limit {listed}; a model may fill them until max_tokens. Set maxLength and maxItems.",)
 
 
 def _walk(root: object) -> Iterator[str]:

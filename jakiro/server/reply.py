@@ -86,6 +86,10 @@ class Choice:
         text = "".join(part.text for part in self.parts)
         logprobs = [token for part in self.parts for token in part.logprobs]
         choice = {"index": self.request.index, "finish_reason": self.finish_reason}
+        if self.request.body.return_token_ids:
+            choice["token_ids"] = (
+                [] if self.trace is None else self.trace.token_ids[len(self.trace.header.prefix_ids) :]
+            )
         if self.request.raw:
             return choice | {"text": text, "logprobs": text_logprobs(logprobs, self._offsets)}
         message = {"role": "assistant", "content": text, "refusal": None}
@@ -188,14 +192,11 @@ class Reply:
                 chunks.append(self._head | {"choices": []} | self._figures())
         return chunks
 
-    def whole(self) -> dict:
+    def to_dict(self) -> dict:
         """Return the response as one object."""
-        choices = [choice.to_dict() for choice in self.choices]
-        if len(choices) > 1:
-            choices = [shown | choice.whole_extension() for shown, choice in zip(choices, self.choices, strict=True)]
-            extension = {}
-        else:
-            extension = self.choices[0].whole_extension()
+        has_several = len(self.choices) > 1
+        choices = [choice.to_dict() | (choice.whole_extension() if has_several else {}) for choice in self.choices]
+        extension = {} if has_several else self.choices[0].whole_extension()
         return self._head | {"choices": choices} | self._figures() | extension
 
     def _chunk(self, choice: dict) -> dict:
@@ -213,8 +214,8 @@ class Reply:
             prompt_tokens += header.num_prompt_tokens if is_first_of_prompt else 0
             cached += header.num_reused_tokens if is_first_of_prompt else 0
             tokens += len(choice.trace.token_ids) - len(header.prefix_ids)
-            drafted, kept = _count_drafted(choice.trace, choice.request.prediction)
-            accepted, rejected = accepted + kept, rejected + drafted - kept
+            drafted, num_accepted = _count_drafted(choice.trace, choice.request.prediction)
+            accepted, rejected = accepted + num_accepted, rejected + drafted - num_accepted
         usage = {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": tokens,

@@ -17,12 +17,8 @@ from jakiro.server.hints import unbounded_parts
 from jakiro.text import as_messages, join_text_parts
 
 # Sampling settings, which `SamplingParams` checks; by the names of requests
-SAMPLED = {field.name for field in fields(SamplingParams)} - {
-    "max_new_tokens",
-    "logprobs",
-    "grammar",
-    "record_alternatives",
-}
+_OTHER_FIELDS = {"max_new_tokens", "logprobs", "grammar", "record_alternatives"}
+SAMPLED = {field.name for field in fields(SamplingParams)} - _OTHER_FIELDS
 ALIASES = {"min_tokens": "min_new_tokens"}
 # OpenAI's defaults, if they differ from the library's
 DEFAULTS = {"temperature": 1.0}
@@ -32,19 +28,14 @@ MAX_CHOICES, MAX_N = 16, 4
 _MAX_RANDOM_SEED = 2**31
 # Fields of OpenAI's and vLLM's APIs that are accepted with these values only, which change nothing here
 NEUTRAL: dict[str, tuple] = {
-    "tool_choice": ("none", "auto"),
-    "function_call": ("none", "auto"),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    **dict.fromkeys(("use_beam_search", "early_stopping", "include_stop_str_in_output", "store"), (False,)),
+    **dict.fromkeys(("skip_special_tokens", "detokenize"), (True,)),
     "parallel_tool_calls": (False, True),
     "service_tier": ("auto", "default"),
     "modalities": (["text"],),
-    "use_beam_search": (False,),
     "length_penalty": (1, 1.0),
-    "early_stopping": (False,),
-    "skip_special_tokens": (True,),
-    "include_stop_str_in_output": (False,),
-    "detokenize": (True,),
     "suffix": ("",),
-    "store": (False,),
 }
 _NOT_SUPPORTED = "“{name}” is not supported by this server; leave it out."
 
@@ -119,13 +110,18 @@ class Prediction(_Strict):
 
 
 class _Body(_Strict):
-    """Fields of both kinds of requests, without the sampling settings in `SAMPLED`."""
+    """Fields of both kinds of requests, without the sampling settings in `SAMPLED`.
+
+    Attributes:
+        return_token_ids: vLLM's field: the answer's token ids are returned in `token_ids` of each choice.
+    """
 
     model: str
     max_tokens: int | None = None
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     n: Annotated[int, Field(ge=1, le=MAX_N)] = 1
+    return_token_ids: bool = False
     prompt_cache_key: str = ""
     response_format: ResponseFormat = ResponseFormat(type="text")
     prediction: Prediction | None = None
@@ -260,8 +256,8 @@ def _message(number: int, message: object) -> object:
     """Return a message without the fields that change nothing; `as_messages` checks role and content."""
     if not isinstance(message, dict):
         return message
-    known = ("role", "content", "name", "reasoning_content")
-    unsupported = next((name for name, value in message.items() if value and name not in known), None)
+    supported = ("role", "content", "name", "reasoning_content")
+    unsupported = next((name for name, value in message.items() if value and name not in supported), None)
     if unsupported is not None:
         name = f"messages[{number}].{unsupported}"
         raise Refusal(400, _NOT_SUPPORTED.format(name=name), name, "unsupported_parameter")
@@ -329,6 +325,8 @@ def _requests(
         default_tokens: limit if there is none.
         logprobs: name of the field that requests log probabilities, and their number.
     """
+    if body.return_token_ids and body.stream:
+        raise Refusal(400, "return_token_ids needs stream: false.", "return_token_ids")
     settings = _sampling(sampled)
     name, limit = next(((name, value) for name, value in limits.items() if value is not None), ("", default_tokens))
     generates = not (body.echo and limit == 0)

@@ -1,1 +1,1 @@
-"""Training draft heads: their data, the recipe, what a head is worth, and the commands."""
+"""Training of draft heads: corpora, features, the training loop, calibration and evaluation."""

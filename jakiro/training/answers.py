@@ -1,7 +1,7 @@
-"""Answers that plain decoding writes once, kept with the target's features in a folder for all heads to come.
+"""Answers of plain decoding, stored with the target's features in a folder, so that any head can be evaluated on them.
 
-A file holds one answer, see `features.py`. Its name is a hash of all that the answer depends on: the target's weights
-and dtype, the prompt's ids, temperature, seed and length.
+A file has one answer, see `features.py`. Its name is a hash of everything on which the answer depends: the target's
+weights and dtype, the prompt's ids, temperature, seed and length.
 """
 
 import hashlib
@@ -23,20 +23,21 @@ from jakiro.training.features import DamagedFeatures, FeatureFile, Text, write_f
 from jakiro.training.replay import Answer
 from jakiro.training.writing import TextRequest, write_texts
 
-# Deeper than any tree: the tokens after an answer's end show what its last tree got right.
+# Tokens after an answer's end, more than the depth of any tree: they evaluate the last tree
 OVERHANG = 17
 log = logging.getLogger(__name__)
 
 
 class AnswerFolder:
-    """Writes and reads answers.
+    """Generates and reads answers.
 
     Args:
-        model, tokenizer: the target.
-        sha256: of its weights, or its name where that is unknown.
-        folder: made if missing.
-        batch_size: answers written at once.
-        feature_layers: layers whose hidden states are kept besides the last one's.
+        model: the target.
+        tokenizer: of the target.
+        sha256: hash of its weights, or its name if the hash is unknown.
+        folder: created if it does not exist.
+        batch_size: number of answers generated at once.
+        feature_layers: layers with stored hidden states, in addition to the last one.
     """
 
     def __init__(
@@ -47,24 +48,24 @@ class AnswerFolder:
         self.feature_layers, self.stop_ids = list(feature_layers), stop_ids(model, tokenizer)
 
     def answers(self, questions: Sequence[Question], sampling: SamplingParams) -> list[Answer]:
-        """The answers to the questions' first turns; missing ones are written first."""
+        """Return the answers to the first turns of the questions; missing ones are generated."""
         prompts = [encode_messages(self.tokenizer, question.turns[0]) for question in questions]
-        found = self.answers_to_ids(prompts, sampling)
-        return [replace(answer, question=question) for answer, question in zip(found, questions, strict=True)]
+        answers = self.answers_to_ids(prompts, sampling)
+        return [replace(answer, question=question) for answer, question in zip(answers, questions, strict=True)]
 
     def answers_to_ids(self, prompts: Sequence[list[int]], sampling: SamplingParams) -> list[Answer]:
-        """The same for prompts as token ids, the start of the answer included."""
+        """Return the answers to prompts given as token ids, including the start of the answer."""
         paths = [self._path(prompt, sampling) for prompt in prompts]
-        found = [_read(path) for path in paths]
-        missing = [number for number, answer in enumerate(found) if answer is None]
+        answers = [_read(path) for path in paths]
+        missing = [number for number, answer in enumerate(answers) if answer is None]
         settings = sampling.seed, sampling.temperature, sampling.max_new_tokens
         queue = deque(TextRequest(number, prompts[number], *settings, overhang=OVERHANG) for number in missing)
         texts = write_texts(self.model, queue, self.batch_size, self.stop_ids)
-        for done, (request, ids) in enumerate(texts, start=1):
+        for num_done, (request, ids) in enumerate(texts, start=1):
             self._store(paths[request.number], request.ids + ids, len(request.ids), sampling)
-            found[request.number] = _read(paths[request.number])
-            log.info("Answer %d of %d at temperature %g written.", done, len(missing), sampling.temperature)
-        return found
+            answers[request.number] = _read(paths[request.number])
+            log.info("Answer %d of %d at temperature %g written.", num_done, len(missing), sampling.temperature)
+        return answers
 
     @torch.inference_mode()
     def _store(self, path: Path, ids: list[int], start: int, sampling: SamplingParams) -> None:
@@ -84,7 +85,7 @@ class AnswerFolder:
 
 
 def _read(path: Path) -> Answer | None:
-    """The answer in a file; None where there is none that can be read."""
+    """Return the answer in a file; None if the file does not exist or is corrupted."""
     try:
         ids, features, (start, end) = FeatureFile(path).text(0)
     except FileNotFoundError:

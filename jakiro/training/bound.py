@@ -1,4 +1,4 @@
-"""A head bound to its target, as `calibrate` and `evaluate` read it."""
+"""A head bound to its target, for `calibrate` and `evaluate`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,12 @@ from jakiro.training.answers import AnswerFolder
 
 @dataclass(frozen=True, slots=True)
 class BoundHead:
-    """A head with its target, neither packed.
+    """A head with its target, both without packed weights.
 
     Attributes:
-        layers: whose states the head reads beside the last one's.
-        target: its name. sha256: of its weights, None where that is unknown.
+        layers: layers that the head reads, in addition to the last one.
+        target: name of the target.
+        sha256: hash of the target's weights; None if unknown.
     """
 
     head: DraftHead
@@ -39,36 +40,39 @@ class BoundHead:
         dtype: torch.dtype,
         template_arguments: str | None = None,
     ) -> "BoundHead":
-        """Reads the target in this dtype and binds the head to it, in the head's own.
+        """Load the target and bind the head to it, with tables in the head's dtype.
 
         Args:
-            template_arguments: of its chat template, as JSON.
+            head: the head.
+            target: name of the target.
+            device: of the target.
+            dtype: of the target.
+            template_arguments: arguments of its chat template, as JSON.
 
         Raises:
             ValueError, OSError: one sentence.
         """
-        told = read_arguments(template_arguments)
+        arguments = read_arguments(template_arguments)
         model, tokenizer, sha256 = read_target(target, device, dtype)
-        set_template_arguments(tokenizer, told)
+        set_template_arguments(tokenizer, arguments)
         layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
         bound = cls(head.eval(), layers, model, tokenizer, target, sha256)
-        own = next(head.parameters()).dtype
-        head.bind(*(table.to(own) for table in bound.tables))
+        head_dtype = next(head.parameters()).dtype
+        head.bind(*(table.to(head_dtype) for table in bound.tables))
         return bound
 
     @property
     def source(self) -> str:
-        """What features and answers are kept under."""
+        """Return the key of the target's features and answers."""
         return self.sha256 or self.target
 
     @property
     def tables(self) -> list[Tensor]:
-        """The target's embedding and output rows."""
-        return [
-            each.weight.detach() for each in (self.model.get_input_embeddings(), self.model.get_output_embeddings())
-        ]
+        """Return the target's embedding and output matrix."""
+        layers = self.model.get_input_embeddings(), self.model.get_output_embeddings()
+        return [layer.weight.detach() for layer in layers]
 
     def answers(self, batch_size: int, folder: str | None = None) -> AnswerFolder:
-        """The target's written answers; in the user's cache if no folder is given."""
+        """Return the target's stored answers, by default in the user's cache."""
         path = Path(folder) if folder else cache_folder() / "answers"
         return AnswerFolder(self.model, self.tokenizer, self.source, path, batch_size, self.layers)

@@ -1,8 +1,7 @@
-"""A corpus that the target writes: answers to prompts, or to messages that it wrote too (Magpie, arXiv 2406.08464).
+"""A corpus that the target writes: answers to prompts, or to its own messages (Magpie, arXiv 2406.08464).
 
-A text is a JSON line with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made. It
-comes from `writing.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings
-both together.
+A text is a JSON line with the fields of `Row`, in numbered gzip files ("parts"); a manifest records the settings.
+`CorpusWriter` turns texts into parts; `writing.py` generates them with a loaded model, `endpoint.py` with a server.
 """
 
 import gzip
@@ -16,10 +15,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 from jakiro.config import About, SamplingParams, is_count, is_number, require, setting
 from jakiro.loading import registry
 from jakiro.loading.loader import choose_device, choose_dtype, read_target
+from jakiro.loading.weights import load_config, load_generation_config, load_tokenizer
 from jakiro.models.families import stop_ids
 from jakiro.ops.linear import pack_linears, packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
@@ -31,6 +32,7 @@ from jakiro.text import (
     render_messages,
     set_template_arguments,
 )
+from jakiro.training.endpoint import Endpoint, read_api_key
 from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.messages import made_messages
 from jakiro.training.writing import TextRequest, write_texts
@@ -39,19 +41,18 @@ MANIFEST_NAME = "manifest.json"
 SELF_WRITTEN = "magpie"
 ROW_FIELDS = ("ids", "kind", "temp", "a0", "l0")
 REPORT_SECONDS = 10.0
-# Texts in one part; a stopped run loses unfinished ones
+# Texts in one part; an interrupted run loses unfinished parts
 PART_ROWS = 64
-# Words of a text that is worth a summary
-_SHORTEST_PASSAGE = 40
-# A text's seed is the corpus' seed in the upper bits and the text's number in the lower ones, 63 together
+# Minimum number of words of a text to summarise
+_MIN_PASSAGE_WORDS = 40
+# The seed of a text has the seed of the corpus in its upper bits and the number of the text in the lower ones
 MAX_SEED, _NUMBER_BITS = 2**23, 40
-Write = Callable[[deque[TextRequest]], Iterator[tuple[TextRequest, list[int]]]]
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusOptions:
-    """How text is sampled."""
+    """Sampling settings of a corpus."""
 
     seed: int = setting("The same seed writes the same texts.", 0)
     temperatures: tuple[float, ...] = setting(
@@ -63,8 +64,7 @@ class CorpusOptions:
     min_distinct: float = setting("Drop answers with a smaller share of distinct 4-grams; 0 keeps all.", 0.4)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < MAX_SEED:
-            raise ValueError(f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; got {self.seed}.")
+        require(0 <= self.seed < MAX_SEED, f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; got {self.seed}.")
         for temperature in self.temperatures:
             SamplingParams(temperature, top_k=self.top_k, max_new_tokens=self.max_new_tokens)
         require(
@@ -75,7 +75,7 @@ class CorpusOptions:
 
 @dataclass(frozen=True, slots=True)
 class CorpusConfig:
-    """All that a corpus is, as plain data; `options` are how its texts are sampled."""
+    """All settings of a corpus, as plain data."""
 
     out: str = setting("Folder for the corpus; an unfinished one is continued.", argument=True)
     rows: int = setting("How many rows to write, each a question and its answer.", 5000)
@@ -88,22 +88,29 @@ class CorpusConfig:
     passages: str | None = setting(
         "With --made, a corpus whose answers are the texts to summarise, rewrite and ask about.", None
     )
-    batch_size: int = setting("Texts written at once.", 16)
+    batch_size: int = setting("Texts written at once; with --endpoint, requests at once.", 16)
     exclude: tuple[str, ...] = setting(
-        "Prompts in Spec-Bench form that heads are measured on, besides our own; may be repeated. Texts that share "
-        f"{RUN_WORDS} successive words with one of them are dropped.",
+        "Prompts in Spec-Bench form that heads are measured on, in addition to our own; may be repeated. Texts that "
+        f"share {RUN_WORDS} successive words with one of them are dropped.",
         (),
         repeated=True,
     )
+    endpoint: str | None = setting("URL of an OpenAI-compatible server that runs the target and writes the text.", None)
+    api_key_file: str | None = setting("File with the key of --endpoint; if not given, OPENAI_API_KEY.", None)
     device: str | None = setting(About.DEVICE, None)
     dtype: str | None = setting(About.DTYPE, None)
     template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)
 
     def __post_init__(self) -> None:
-        if min(self.rows, self.batch_size, self.options.max_new_tokens, self.options.max_message_tokens) < 1:
-            raise ValueError("Rows, batch size and lengths must be at least 1.")
+        least = min(self.rows, self.batch_size, self.options.max_new_tokens, self.options.max_message_tokens)
+        require(least >= 1, "Rows, batch size and lengths must be at least 1.")
         if (self.made and self.prompts is not None) or (self.passages is not None and not self.made):
             raise ValueError("--made takes no --prompts, and --passages are texts for --made: leave one of them out.")
+        if self.endpoint is None:
+            require(self.api_key_file is None, "--api-key-file has no effect without --endpoint; leave it out.")
+        else:
+            unused = self.device is not None or self.dtype is not None
+            require(not unused, "--device and --dtype have no effect with --endpoint: its server runs the target.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +118,12 @@ class Row:
     """One line of a corpus.
 
     Attributes:
-        ids: the whole text.
-        kind: "magpie" where the target wrote the message too.
+        ids: token ids of the whole text.
+        kind: "magpie" if the message is the target's too.
         temp: temperature of the answer.
         a0: index of the first answer token.
         l0: first index to learn from.
-        place: file and line that it was read from.
+        place: file and line from which it was read.
     """
 
     ids: list[int]
@@ -128,24 +135,25 @@ class Row:
 
     def __post_init__(self) -> None:
         count = len(self.ids) if isinstance(self.ids, list) else 0
-        whole = count > 0 and set(map(type, self.ids)) == {int} and min(self.ids) >= 0
-        require(whole, "its ids are no list of token numbers")
-        require(isinstance(self.kind, str), f"its kind is {self.kind!r}, no text")
-        require(is_number(self.temp) and self.temp >= 0, f"its temperature is {self.temp!r}, no number from 0 on")
+        is_valid = count > 0 and set(map(type, self.ids)) == {int} and min(self.ids) >= 0
+        require(is_valid, "ids must be a list of token ids")
+        require(isinstance(self.kind, str), f"kind must be a text; got {self.kind!r}")
+        require(is_number(self.temp) and self.temp >= 0, f"temp must be a number, 0 or more; got {self.temp!r}")
         for name in ("a0", "l0"):
             value = getattr(self, name)
-            require(is_count(value, 0) and value <= count, f"its {name} is {value!r}, no place among {count} ids")
+            require(is_count(value, 0) and value <= count, f"{name} must be an index of {count} ids; got {value!r}")
 
 
 def read_corpus(paths: Sequence[Path], vocab_size: int | None = None) -> list[Row]:
-    """The texts of corpus files, and of all parts in corpus folders.
+    """Return the texts of corpus files, and of all parts in corpus folders.
 
     Args:
-        vocab_size: of the target; None where it is not known.
+        paths: files and folders.
+        vocab_size: of the target; None if unknown.
 
     Raises:
-        FileNotFoundError: a path does not exist, or no file was found.
-        ValueError: a file is damaged, a line is no text, or a folder lacks texts that its manifest counts.
+        FileNotFoundError: a path does not exist, or contains no corpus file.
+        ValueError: a file is corrupted, a line is invalid, or a folder has fewer texts than its manifest counts.
     """
     files = []
     for path in paths:
@@ -153,28 +161,28 @@ def read_corpus(paths: Sequence[Path], vocab_size: int | None = None) -> list[Ro
             raise FileNotFoundError(f"There is no corpus at {path}; write one with the corpus command.")
         files += sorted(path.glob("*.jsonl.gz")) if path.is_dir() else [path]
     if not files:
-        found = ", ".join(map(str, paths))
-        raise FileNotFoundError(f"No *.jsonl.gz in {found}; write a corpus with the corpus command.")
+        names = ", ".join(map(str, paths))
+        raise FileNotFoundError(f"No *.jsonl.gz in {names}; write a corpus with the corpus command.")
     parts = {file: read_part(file, vocab_size) for file in files}
     for folder in filter(Path.is_dir, paths):
-        counted = read_manifest(folder).get("counts", {}).get("rows", 0)
-        found = sum(len(rows) for file, rows in parts.items() if file.parent == folder)
-        if found < counted:
-            raise ValueError(
-                f"{folder} holds {found} rows, its {MANIFEST_NAME} counts {counted}; run corpus again, which writes "
-                f"missing parts again, or remove {MANIFEST_NAME} if you took rows out."
-            )
+        num_expected = read_manifest(folder).get("counts", {}).get("rows", 0)
+        num_rows = sum(len(rows) for file, rows in parts.items() if file.parent == folder)
+        require(
+            num_rows >= num_expected,
+            f"{folder} has {num_rows} rows, its {MANIFEST_NAME} counts {num_expected}; run corpus again, which writes "
+            f"missing parts again, or remove {MANIFEST_NAME} if you removed rows.",
+        )
     return [row for rows in parts.values() for row in rows]
 
 
 def read_part(file: Path, vocab_size: int | None = None) -> list[Row]:
-    """The texts of one corpus file.
+    """Return the texts of one corpus file.
 
     Raises:
-        DamagedPart: it is empty or cut off, or a line is no text.
+        DamagedPart: the file is empty or truncated, or a line is invalid.
         ValueError: a token is not in a vocabulary of this size.
     """
-    rows = []
+    rows: list[Row] = []
     try:
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             for line in lines:
@@ -182,32 +190,32 @@ def read_part(file: Path, vocab_size: int | None = None) -> list[Row]:
                 place = f"{file}, line {len(rows) + 1}"
                 rows.append(Row(**{name: values[name] for name in ROW_FIELDS}, place=place))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedPart(f"{file} is damaged ({error}); run corpus again, which writes it again.") from error
+        raise DamagedPart(f"{file} is corrupted ({error}); run corpus again, which writes it again.") from error
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedPart(
             f"{file}, line {len(rows) + 1}: not a corpus row ({error}); run corpus again, which writes it again."
         ) from error
     for row in rows if vocab_size is not None else ():
-        if max(row.ids) >= vocab_size:
-            raise ValueError(
-                f"{row.place}: token {max(row.ids)} is not among the target's {vocab_size:,}; give the target that "
-                "wrote this corpus."
-            )
-    # A part of which no text was kept has gzip's header at least
+        require(
+            max(row.ids) < vocab_size,
+            f"{row.place}: token {max(row.ids)} is not among the target's {vocab_size:,}; use the "
+            "target of this corpus.",
+        )
+    # A part without texts has gzip's header at least
     if not file.stat().st_size:
         raise DamagedPart(f"{file} is empty; run corpus again, which writes it again.")
     return rows
 
 
 class DamagedPart(ValueError):
-    """A corpus file that cannot be read; the message is one sentence."""
+    """A corpus file cannot be read; the message is one sentence."""
 
 
 def read_manifest(folder: Path) -> dict:
-    """What the manifest of a corpus or a head says; empty where there is none.
+    """Return the manifest of a corpus or a head; empty if there is none.
 
     Raises:
-        ValueError: it is no manifest.
+        ValueError: the file is corrupted.
     """
     path = folder / MANIFEST_NAME
     if not path.is_file():
@@ -215,26 +223,69 @@ def read_manifest(folder: Path) -> dict:
     try:
         values = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: it is no JSON object; remove it.") from error
-    for name, (fits, wanted) in _MANIFEST.items():
-        require(name not in values or fits(values[name]), f"{path} is damaged: {name} is not {wanted}; remove it.")
+        raise ValueError(f"{path} is corrupted: it is not a JSON object; remove it.") from error
+    for name, (is_valid, expected) in _MANIFEST.items():
+        valid = name not in values or is_valid(values[name])
+        require(valid, f"{path} is corrupted: {name} is not {expected}; remove it.")
     return values
 
 
-# What training and writing read of a manifest, and what each must be
+# Fields of a manifest that are read, with a check and a description
 _MANIFEST = {
-    "counts": (lambda value: isinstance(value, dict) and all(is_count(each, 0) for each in value.values()), "counts"),
-    "settings": (lambda value: isinstance(value, dict), "a corpus' settings"),
-    "held_out": (lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value), "hashes"),
+    "counts": (lambda value: isinstance(value, dict) and all(is_count(count, 0) for count in value.values()), "counts"),
+    "settings": (lambda value: isinstance(value, dict), "the settings of a corpus"),
+    "held_out": (lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value), "hashes"),
     "minutes": (lambda value: is_number(value) and value >= 0, "a number of minutes"),
 }
 
 
+@dataclass(frozen=True, slots=True)
+class TextSource:
+    """The target, which writes the texts.
+
+    Attributes:
+        write: generates the texts of requests, in any order.
+        stop_ids: ids that end a turn.
+        tokenizer: of the target.
+        target: its name.
+        sha256: hash of its weights; None if unknown.
+    """
+
+    write: Callable[[deque[TextRequest]], Iterator[tuple[TextRequest, list[int]]]]
+    stop_ids: Collection[int]
+    tokenizer: object
+    target: str = ""
+    sha256: str | None = None
+
+    @classmethod
+    def load(cls, config: CorpusConfig) -> "TextSource":
+        """Load the target, or connect to the server that runs it.
+
+        Raises:
+            ValueError: the target cannot be loaded, or the server cannot be reached.
+        """
+        name = config.target or registry.DEFAULT_TARGET
+        if config.endpoint is not None:
+            model = SimpleNamespace(
+                config=load_config(config.target), generation_config=load_generation_config(config.target)
+            )
+            tokenizer, key = load_tokenizer(config.target), read_api_key(config.api_key_file)
+            server = Endpoint(config.endpoint, tokenizer, config.batch_size, key)
+            return cls(server.write_texts, stop_ids(model, tokenizer), tokenizer, name)
+        device = choose_device(config.device)
+        model, tokenizer, sha256 = read_target(config.target, device, choose_dtype(config.dtype, device))
+        ends = stop_ids(model, tokenizer)
+        if packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype):
+            pack_linears(model)
+        write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends)
+        return cls(write, ends, tokenizer, name, sha256)
+
+
 def write_corpus(config: CorpusConfig) -> int:
-    """Lets a target write the text that a head is trained on.
+    """Write the text that a head is trained on, with the target or with a server that runs it.
 
     Returns:
-        How many tokens this call kept.
+        The number of tokens that this call added.
 
     Raises:
         ValueError, OSError: one sentence.
@@ -243,104 +294,104 @@ def write_corpus(config: CorpusConfig) -> int:
     if config.prompts is not None:
         prompts = [question.turns[0] for question in load_questions(Path(config.prompts))]
     excluded = evaluation_runs(map(Path, config.exclude))
-    target, device = config.target or registry.DEFAULT_TARGET, choose_device(config.device)
-    model, tokenizer, sha256 = read_target(config.target, device, choose_dtype(config.dtype, device))
-    ends = stop_ids(model, tokenizer)
-    if packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype):
-        pack_linears(model)
-    write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends)
-    set_template_arguments(tokenizer, read_arguments(config.template_arguments))
+    source = TextSource.load(config)
+    set_template_arguments(source.tokenizer, read_arguments(config.template_arguments))
     if config.made:
-        passages = [] if config.passages is None else _passages(Path(config.passages), tokenizer)
+        passages = [] if config.passages is None else _passages(Path(config.passages), source.tokenizer)
         prompts = made_messages(config.rows, config.options.seed, passages)
-    out, options = Path(config.out), config.options
-    writer = CorpusWriter(write, ends, tokenizer, out, options, prompts, target, sha256, excluded)
-    return writer.write(config.rows)
+    return CorpusWriter(source, Path(config.out), config.options, prompts, excluded).write(config.rows)
 
 
 def _passages(corpus: Path, tokenizer) -> list[str]:
-    """A corpus' answers that are long enough to be summarised, without the template."""
+    """Return a corpus' answers that are long enough to be summarised, without the template."""
     rows = read_corpus([corpus], len(tokenizer))
     texts = [tokenizer.decode(row.ids[row.a0 :], skip_special_tokens=True).strip() for row in rows]
-    return [text for text in texts if len(text.split()) >= _SHORTEST_PASSAGE]
+    return [text for text in texts if len(text.split()) >= _MIN_PASSAGE_WORDS]
 
 
 class CorpusWriter:
     """Writes a corpus part by part.
 
     Args:
-        write: continues requests, in any order.
-        stop_ids: ids that end a turn.
-        folder: made if missing; an unfinished corpus with the same settings is continued.
-        prompts: user messages to answer, or None to let the target write them too.
-        target, target_sha256: the target's name and the hash of its weights, None where it is not known.
-        excluded: runs of words that no text may contain, see `exclusion.py`; those of an earlier call are checked too.
+        source: the target.
+        folder: created if it does not exist; an unfinished corpus with the same settings is continued.
+        options: sampling settings.
+        prompts: user messages to answer; None lets the target write them too.
+        excluded: word sequences that no text may contain, see `exclusion.py`; texts of earlier calls are checked too.
 
     Raises:
-        ValueError: the folder holds a corpus made with other settings, or the tokenizer has no chat template.
+        ValueError: the folder has a corpus with other settings, or the tokenizer has no chat template.
     """
 
     def __init__(
         self,
-        write: Write,
-        stop_ids: Collection[int],
-        tokenizer,
+        source: TextSource,
         folder: Path,
         options: CorpusOptions,
         prompts: Sequence[str] | None = None,
-        target: str = "",
-        target_sha256: str | None = None,
         excluded: Collection[str] = (),
     ) -> None:
-        if not tokenizer.chat_template:
-            raise ValueError("The target's tokenizer has no chat template, so there is no user turn to write from.")
-        self._write, self.stop_ids, self.tokenizer = write, stop_ids, tokenizer
-        self._encode = TokenText(tokenizer).encode
+        require(
+            bool(source.tokenizer.chat_template),
+            "The target has no chat template, as base models have none; give its instruction-tuned version, or "
+            "save a template as chat_template.jinja in the model's folder.",
+        )
+        self.source, self.tokenizer = source, source.tokenizer
+        self._encode = TokenText(source.tokenizer).encode
         self.folder, self.options = folder, options
         self.prompts, self.kind = prompts, "prompts" if prompts else SELF_WRITTEN
         self.excluded = frozenset(excluded)
-        self.before, self.after = turn_ids(tokenizer)
-        asked = prompts and hashlib.sha256("\0".join(prompts).encode()).hexdigest()
-        settings = {
-            "target": target,
-            "target_sha256": target_sha256,
-            "kind": self.kind,
-            "num_prompts": prompts and len(prompts),
-            "prompts_sha256": asked,
-            "part_rows": PART_ROWS,
-            **asdict(options),
-        }
-        if told := merge_template_arguments(tokenizer, None):
-            settings["template_arguments"] = told
-        self.settings = json.loads(json.dumps(settings))
+        self.before, self.after = turn_ids(self.tokenizer)
+        self.settings = self._settings()
         self.counts = {"rows": 0, "tokens": 0, "learned_tokens": 0, "dropped_as_evaluation": 0}
         self.seen: set[tuple[int, ...]] = set()
-        if stored := read_manifest(folder):
-            begun = stored.get("settings", {})
-            names = {*self.settings, *{"template_arguments"}.intersection(begun)}
-            different = sorted(name for name in names if begun.get(name) != self.settings.get(name))
+        self._continue_folder()
+        self._write_manifest()
+
+    def _settings(self) -> dict:
+        """Return the settings on which the texts depend, in JSON's types."""
+        prompts = self.prompts
+        settings = {
+            "target": self.source.target,
+            "target_sha256": self.source.sha256,
+            "kind": self.kind,
+            "num_prompts": prompts and len(prompts),
+            "prompts_sha256": prompts and hashlib.sha256("\0".join(prompts).encode()).hexdigest(),
+            "part_rows": PART_ROWS,
+            **asdict(self.options),
+        }
+        if arguments := merge_template_arguments(self.tokenizer, None):
+            settings["template_arguments"] = arguments
+        return json.loads(json.dumps(settings))
+
+    def _continue_folder(self) -> None:
+        """Read the parts of an unfinished corpus; corrupted parts are removed and written again."""
+        folder = self.folder
+        if manifest := read_manifest(folder):
+            stored = manifest.get("settings", {})
+            names = {*self.settings, *{"template_arguments"}.intersection(stored)}
+            different = sorted(name for name in names if stored.get(name) != self.settings.get(name))
             if different:
                 raise ValueError(
-                    f"{folder} holds a corpus made with other settings ({', '.join(different)}); name an empty folder."
+                    f"{folder} has a corpus made with other settings ({', '.join(different)}); name an empty folder."
                 )
-            self.counts["dropped_as_evaluation"] = stored.get("counts", {}).get("dropped_as_evaluation", 0)
+            self.counts["dropped_as_evaluation"] = manifest.get("counts", {}).get("dropped_as_evaluation", 0)
         for part in sorted(folder.glob("*.jsonl.gz")):
             try:
                 rows = read_part(part)
             except DamagedPart:
                 if not part.name.startswith("part-"):
                     raise
-                log.warning("%s is damaged and is written again.", part)
+                log.warning("%s is corrupted and is written again.", part)
                 part.unlink()
                 continue
             kept = [row for row in rows if not self._is_evaluation(row)]
             if len(kept) < len(rows):
                 write_part(part, kept)
             self._count(kept)
-        self._write_manifest()
 
     def write(self, num_rows: int) -> int:
-        """Writes the missing ones of texts 0 … num_rows − 1; returns the number of tokens that this call kept."""
+        """Write the missing ones of the texts 0 … num_rows − 1; return the number of tokens that were added."""
         num_rows = min(num_rows, len(self.prompts)) if self.prompts else num_rows
         missing = deque(
             (path, range(first, min(first + PART_ROWS, num_rows)))
@@ -352,31 +403,31 @@ class CorpusWriter:
         for row_number, row in self._rows(queue):
             done[row_number] = row
             progress.add(len(row.ids) - row.l0)
-            # Parts are closed in order, so that the first of two equal texts stays, whichever was finished first.
+            # Parts are written in order, so that the first of two equal texts is kept, whichever finished first
             while missing and all(number in done for number in missing[0][1]):
                 path, numbers = missing.popleft()
-                kept = [row for number in numbers if self._worth_keeping(row := done.pop(number))]
+                kept = [row for number in numbers if self._is_kept(row := done.pop(number))]
                 write_part(path, kept)
                 self._count(kept)
                 self._write_manifest()
         return self.counts["tokens"] - before
 
     def _rows(self, queue: deque[TextRequest]) -> Iterator[tuple[int, Row]]:
-        """Finished texts with their numbers. Request 2n writes the message of text n, 2n + 1 its answer."""
-        for request, written in self._write(queue):
+        """Yield finished texts with their numbers. Request 2n writes the message of text n, 2n + 1 its answer."""
+        for request, ids in self.source.write(queue):
             number, is_answer = divmod(request.number, 2)
             if is_answer:
                 start = len(self.before) if self.prompts is None else len(request.ids)
-                yield number, Row(request.ids + written, self.kind, request.temperature, len(request.ids), start)
+                yield number, Row(request.ids + ids, self.kind, request.temperature, len(request.ids), start)
             else:
-                message = [token for token in written if token not in self.stop_ids]
+                message = [token for token in ids if token not in self.source.stop_ids]
                 queue.appendleft(self._answer_request(number, message))
 
     def _first_request(self, number: int) -> TextRequest:
         if self.prompts is not None:
             return self._answer_request(number, self._encode(self.prompts[number]))
         options = self.options
-        # The positions of message and answer overlap, so each has its own seed.
+        # Message and answer have different seeds, because their positions overlap
         seed = (options.seed << _NUMBER_BITS) + 2 * number
         return TextRequest(2 * number, self.before, seed, 1.0, options.max_message_tokens, options.top_k)
 
@@ -387,7 +438,7 @@ class CorpusWriter:
         ids = self.before + message + self.after
         return TextRequest(2 * number + 1, ids, seed, temperature, options.max_new_tokens, options.top_k)
 
-    def _worth_keeping(self, row: Row) -> bool:
+    def _is_kept(self, row: Row) -> bool:
         key = tuple(row.ids)
         if key in self.seen or distinct_share(row.ids[row.a0 :]) < self.options.min_distinct:
             return False
@@ -395,52 +446,53 @@ class CorpusWriter:
         return not self._is_evaluation(row)
 
     def _is_evaluation(self, row: Row) -> bool:
-        """Whether message or answer, without the template, contain an excluded run of words."""
-        spoken = row.ids[len(self.before) : row.a0 - len(self.after)], row.ids[row.a0 :]
-        texts = [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in spoken] if self.excluded else []
-        found = any(not self.excluded.isdisjoint(word_runs(text)) for text in texts)
-        self.counts["dropped_as_evaluation"] += found
-        return found
+        """Return whether message or answer, without the template, contain an excluded word sequence."""
+        spans = row.ids[len(self.before) : row.a0 - len(self.after)], row.ids[row.a0 :]
+        texts = [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in spans] if self.excluded else []
+        is_excluded = any(not self.excluded.isdisjoint(word_runs(text)) for text in texts)
+        self.counts["dropped_as_evaluation"] += is_excluded
+        return is_excluded
 
     def _count(self, rows: Sequence[Row]) -> None:
-        """Adds texts that are kept to the counts."""
+        """Add kept texts to the counts."""
         self.seen.update(tuple(row.ids) for row in rows)
         self.counts["rows"] += len(rows)
         self.counts["tokens"] += sum(len(row.ids) for row in rows)
         self.counts["learned_tokens"] += sum(len(row.ids) - row.l0 for row in rows)
 
     def _write_manifest(self) -> None:
-        """How the corpus was made, what is in it, and what was left out."""
+        """Write the settings of the corpus, the counts of its rows, and the number of excluded rows."""
         exclusion = {"words": RUN_WORDS, "runs": len(self.excluded)}
         manifest = {"settings": self.settings, "exclusion": exclusion, "counts": self.counts}
         write_atomically(self.folder / MANIFEST_NAME, json.dumps(manifest, indent=2) + "\n")
 
 
 class _Progress:
-    """Logs the progress of writing from time to time."""
+    """Logs the number of finished texts every `REPORT_SECONDS`."""
 
     def __init__(self, total: int) -> None:
         self.total, self.rows, self.tokens = total, 0, 0
-        self.begun = self.said = time.monotonic()
+        self.start = self.last_report = time.monotonic()
 
     def add(self, tokens: int) -> None:
+        """Count a finished text with this many new tokens."""
         self.rows, self.tokens = self.rows + 1, self.tokens + tokens
         now = time.monotonic()
-        if now - self.said < REPORT_SECONDS and self.rows < self.total:
+        if now - self.last_report < REPORT_SECONDS and self.rows < self.total:
             return
-        self.said, seconds = now, max(now - self.begun, 1e-9)
-        speed, left = self.tokens / seconds, (self.total - self.rows) * seconds / self.rows / 60
-        log.info("%d of %d rows, %.0f tokens/s, %.1f min left", self.rows, self.total, speed, left)
+        self.last_report, seconds = now, max(now - self.start, 1e-9)
+        speed, minutes = self.tokens / seconds, (self.total - self.rows) * seconds / self.rows / 60
+        log.info("%d of %d rows, %.0f tokens/s, %.1f min left", self.rows, self.total, speed, minutes)
 
 
 def distinct_share(ids: Sequence[int]) -> float:
-    """Share of distinct 4-grams; 1 for texts too short to have two."""
+    """Return the share of distinct 4-grams; 1 for texts with fewer than two."""
     grams = [tuple(ids[start : start + 4]) for start in range(len(ids) - 3)]
     return len(set(grams)) / len(grams) if len(grams) > 1 else 1.0
 
 
 def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
-    """Return the template's ids before a user's message, and those from its end to the start of the answer.
+    """Return the template's ids before a user's message, and the ids between message and answer.
 
     Raises:
         ValueError: the template fails, or does not write the message exactly once.
@@ -452,7 +504,7 @@ def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
 
 
 def write_part(part: Path, rows: Sequence[Row]) -> None:
-    """Writes a corpus file, whole or not at all."""
+    """Write a corpus file atomically."""
     with atomic_file(part) as unfinished, gzip.open(unfinished, "wt") as file:
         for row in rows:
             file.write(json.dumps({name: getattr(row, name) for name in ROW_FIELDS}) + "\n")

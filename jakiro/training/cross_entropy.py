@@ -1,4 +1,4 @@
-"""Cross-entropies of features to the target's distributions, computed in chunks whose logits are never kept."""
+"""Cross-entropies between features and the target's distributions, in chunks, so that no logits are stored."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Rows computed at once: their logits stay in a processor's cache, and memory is used again instead of asked for anew
+# Rows computed at once: their logits fit into a processor's cache, and their memory is reused
 CHUNK_ROWS = 128
 _LEAST_PROBABILITY = 1e-37
 
 
 class VocabularySlice(NamedTuple):
-    """The output rows a step computes with.
+    """The output rows of one training step.
 
     Attributes:
-        rows: (kept, hidden) output rows.
-        log_weights: (kept,) −log of each row's chance to be kept, or None when all rows are there.
-        kept: (kept,) int64, places of the rows in the draft vocabulary, or None when all rows are there.
+        rows: (selected, hidden) output rows.
+        log_weights: (selected,) −log of each row's selection probability, or None if all rows are selected.
+        kept: (selected,) int64, indices of the rows in the draft vocabulary, or None if all rows are selected.
     """
 
     rows: Tensor
@@ -26,28 +26,28 @@ class VocabularySlice(NamedTuple):
 
 
 def logits_of(features: Tensor, output_rows: Tensor, log_weights: Tensor | None) -> Tensor:
-    """(…, kept) float32; the product is computed in the features' dtype."""
-    # Rows as one list: over a batch of lists, PyTorch would copy the weights for each
+    """Return (…, selected) float32 logits; the product is computed in the features' dtype."""
+    # With more than two dimensions PyTorch would copy the weights for each batch
     flat = functional.linear(features.reshape(-1, features.shape[-1]), output_rows.to(features.dtype))
     logits = flat.view(*features.shape[:-1], -1).float()
     return logits if log_weights is None else logits.add_(log_weights)
 
 
 def dot(first: Tensor, second: Tensor) -> Tensor:
-    """Σ first · second over all entries, () float64; `einsum` takes four times as long on a CPU."""
+    """Return Σ first · second over all entries, () float64; `einsum` takes four times as long on a CPU."""
     return torch.dot(first.flatten(), second.flatten()).double()
 
 
 def normalisers_of(features: Tensor, vocabulary: VocabularySlice) -> Tensor:
-    """(…,) float32, log Σ exp of the logits of (…, hidden) features, computed in chunks."""
+    """Return (…,) float32, log Σ exp of the logits of (…, hidden) features, computed in chunks."""
     rows = vocabulary.rows.to(features.dtype)
     chunks = features.flatten(0, -2).split(CHUNK_ROWS)
-    found = [logits_of(chunk, rows, vocabulary.log_weights).logsumexp(-1) for chunk in chunks]
-    return torch.cat(found).view(features.shape[:-1])
+    normalisers = [logits_of(chunk, rows, vocabulary.log_weights).logsumexp(-1) for chunk in chunks]
+    return torch.cat(normalisers).view(features.shape[:-1])
 
 
 class SoftCrossEntropy(torch.autograd.Function):
-    """Mean over positions of −Σ_x p(x) log softmax(W f)(x); no (positions, V) tensor stays: its gradient comes too."""
+    """Mean over positions of −Σ_x p(x) log softmax(W f)(x), with its gradient; no (positions, V) tensor is stored."""
 
     @staticmethod
     def forward(ctx, features: Tensor, output_rows: Tensor, log_weights: Tensor | None, target: Tensor) -> Tensor:
@@ -71,9 +71,10 @@ class SoftCrossEntropy(torch.autograd.Function):
 
 
 class MixtureCrossEntropy(torch.autograd.Function):
-    """Mean over positions of −Σ_x p(x) log Σ_e w_e q_e(x), and each expert's share of it, Σ_x p(x) w_e q_e(x) / q(x).
+    """Mean over positions of −Σ_x p(x) log Σ_e w_e q_e(x).
 
-    The third result, (experts, positions) float32, is log Σ_x exp of each expert's logits.
+    Also returns each expert's share, Σ_x p(x) w_e q_e(x) / q(x), and (experts, positions) float32 log Σ_x exp of each
+    expert's logits.
     """
 
     @staticmethod

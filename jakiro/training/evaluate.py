@@ -1,7 +1,7 @@
-"""τ on prompts: written answers replayed with a drafter, for several temperatures and tree sizes.
+"""τ on prompts: stored answers are replayed with a drafter, for several temperatures and tree sizes.
 
-`evaluate(config)` loads a pair and measures it; the target writes each answer only once, whatever is measured on it.
-`answers.py` writes, `replay.py` drafts, and everything else here is computed from replayed steps and written answers.
+`evaluate(config)` loads a pair and measures it; the target generates each answer only once, for all heads and trees.
+`answers.py` generates and stores them, `replay.py` computes the steps.
 """
 
 import json
@@ -28,12 +28,12 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class EvaluateConfig:
-    """What is measured, as plain data; trees have each number of nodes, see `TreeConfig`."""
+    """Settings of an evaluation, as plain data."""
 
     head: str | None = setting(About.HEAD, None)
     target: str | None = setting(About.TARGET, None)
     methods: tuple[str, ...] | None = setting(
-        "Comma list, see `methods`, or all that can be replayed; if not given, the head's method.", None
+        "Comma list, see `methods`, or all (that can be replayed); if not given, the head's method.", None
     )
     methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
     prompts: str | None = setting(About.PROMPTS, None)
@@ -45,11 +45,11 @@ class EvaluateConfig:
     depth: int = setting("Depth of a tree's deepest node.", 5)
     contrastive: bool = setting("With --no-contrastive the last level costs one more pass instead.", True)
     seed: int = setting("The same seed gives the same answers and noise.", 0)
-    answers: str | None = setting("Folder of written answers, for any head; if not given, in the user's cache.", None)
-    batch_size: int = setting("Answers written at once.", 16)
+    answers: str | None = setting("Folder of stored answers, for any head; if not given, in the user's cache.", None)
+    batch_size: int = setting("Answers generated at once.", 16)
     device: str | None = setting(About.DEVICE, None)
     dtype: str | None = setting(About.DTYPE, None)
-    draft_precision: str = setting("On a CPU: int8, as heads run there, or full.", "int8")
+    draft_precision: str = setting("On a CPU: int8, the default of decoding, or full.", "int8")
     template_arguments: str | None = setting(About.TEMPLATE_ARGUMENTS, None)
 
     def __post_init__(self) -> None:
@@ -58,14 +58,17 @@ class EvaluateConfig:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one tree size reaches over the prompts of one category.
+    """Result of one tree size over the prompts of one category.
 
     Attributes:
-        method: its name.
+        method: name of the method.
+        temperature: of the answers.
+        nodes: number of nodes of the trees.
         category: of the prompts, or "all".
         tau: accepted draft tokens per step + 1, pooled over steps, before any cut; None without steps.
-        num_steps, num_prompts: what it was pooled from.
-        acceptance_by_depth: (kept, tested) steps for depth 1, 2, …
+        num_steps: number of steps in `tau`.
+        num_prompts: number of prompts in `tau`.
+        acceptance_by_depth: (accepted, tested) steps for depth 1, 2, …
         accepted_share: share of the accepted draft tokens by proposer.
         prompts: (steps, accepted draft tokens) of each prompt.
     """
@@ -84,11 +87,12 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What `evaluate` found.
+    """Result of `evaluate`.
 
     Attributes:
-        target, head: name, a folder's last part alone, and hash.
-        settings: what the numbers depend on.
+        target: name, without the path of a folder, and hash.
+        head: the same of the head.
+        settings: settings on which the numbers depend.
         scores: by method, temperature, number of nodes and category.
     """
 
@@ -102,45 +106,45 @@ class Evaluation:
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
-    """Measures a head's τ on prompts.
+    """Measure a head's τ on prompts.
 
     Raises:
         ValueError, OSError: one sentence.
     """
     known = METHODS.with_further(methods_of(config.methods_from))
     for method in (known.named(name) for name in config.methods or () if name != ALL):
-        sentence = f"{method.name} learns from the target's logits, which written answers do not hold."
+        sentence = f"{method.name} learns from the target's logits, which stored answers do not have."
         require(not method.needs.logits, sentence)
     known_precision(config.draft_precision)
     shape = {"width": config.width, "depth": config.depth, "contrastive": config.contrastive}
     trees = [TreeConfig(nodes=count, **shape) for count in config.nodes]
-    given = {"seed": config.seed, "max_new_tokens": config.max_new_tokens}
-    samplings = [SamplingParams(temperature, **given) for temperature in config.temperatures]
+    limits = {"seed": config.seed, "max_new_tokens": config.max_new_tokens}
+    samplings = [SamplingParams(temperature, **limits) for temperature in config.temperatures]
     questions = load_questions(config.prompts and Path(config.prompts), config.limit)
     names = registry.resolve(config.target, config.head)
     bound = _read(config, names, known)
     answers = bound.answers(config.batch_size, config.answers)
-    written = [answers.answers(questions, sampling) for sampling in samplings]
+    texts = [answers.answers(questions, sampling) for sampling in samplings]
     info = {"name": names.head_name, "sha256": head_sha256(names.head_path)}
     drafters = _drafters(config, names, bound, info, known)
-    found = tuple(
+    results = tuple(
         score
         for name, drafter in drafters.items()
-        for texts, sampling in zip(written, samplings, strict=True)
-        for score in scores(name, drafter, texts, sampling, trees)
+        for replayed, sampling in zip(texts, samplings, strict=True)
+        for score in scores(name, drafter, replayed, sampling, trees)
     )
     settings = {name: getattr(config, name) for name in ("max_new_tokens", "width", "depth", "contrastive", "seed")}
-    settings = {"prompts": len(written[0])} | settings | {"dtype": str(bound.model.dtype).removeprefix("torch.")}
+    settings = {"prompts": len(texts[0])} | settings | {"dtype": str(bound.model.dtype).removeprefix("torch.")}
     return Evaluation(
         target={"name": registry.short_name(names.target_name), "sha256": bound.sha256},
         head=info | {"name": registry.short_name(names.head_name)},
         settings=settings | {"draft_precision": bound.head.precision},
-        scores=found,
+        scores=results,
     )
 
 
 def _read(config: EvaluateConfig, names: registry.Pair, known: Methods) -> BoundHead:
-    """What is small and can fail comes first."""
+    """Read the head, then the target; the head is small and is checked first."""
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     head = load_head(names.head_folder(), device, dtype, known.kinds)
@@ -150,48 +154,50 @@ def _read(config: EvaluateConfig, names: registry.Pair, known: Methods) -> Bound
 def _drafters(
     config: EvaluateConfig, names: registry.Pair, bound: BoundHead, info: dict, known: Methods
 ) -> dict[str, Drafter]:
-    """By name, those of the methods that the heads at hand suit."""
+    """Return the drafters of the requested methods by name."""
     bound.head.pack(config.draft_precision)
     target = TargetModel(bound.model, bound.tokenizer, bound.target, bound.sha256, "fast")
     target = target.with_feature_layers(bound.layers)
     further = further_heads(names, target, config.draft_precision, known.kinds)
     resources = Resources(target, bound.head, info, further)
-    return {method.name: method.load(resources) for method in _suited(config, resources, known)}
+    return {method.name: method.load(resources) for method in _methods_to_evaluate(config, resources, known)}
 
 
-def _suited(config: EvaluateConfig, resources: Resources, known: Methods) -> list[Method]:
-    """The named methods, or all that can be replayed here; where none is named, the one that such heads are for.
+def _methods_to_evaluate(config: EvaluateConfig, resources: Resources, known: Methods) -> list[Method]:
+    """Return the requested methods, or all that can be replayed; by default the method of the head's kind.
 
     Raises:
-        ValueError: a method is named that has no head here.
+        ValueError: a requested method has no head.
     """
     if config.methods is None:
         return [known.drafting_with(resources.head.config.kind)]
     if config.methods == (ALL,):
-        return [each for each in known.values() if not each.needs.logits and why_not(each, resources) is None]
-    named = [known.named(name) for name in config.methods]
-    for method in named:
+        return [method for method in known.values() if not method.needs.logits and why_not(method, resources) is None]
+    methods = [known.named(name) for name in config.methods]
+    for method in methods:
         sentence = why_not(method, resources)
         require(sentence is None, f"{sentence}.")
-    return named
+    return methods
 
 
 def scores(
     method: str, drafter: Drafter, answers: Sequence[Answer], sampling: SamplingParams, trees: Sequence[TreeConfig]
 ) -> Iterator[Score]:
-    """Every tree size over all prompts, then by category.
+    """Yield the result of every tree size over all prompts, then by category.
 
     Args:
-        method: its name. drafter: of a method that needs no logits.
-        answers: written under `sampling`.
+        method: name of the method.
+        drafter: of a method that needs no logits.
+        answers: generated with `sampling`.
+        sampling: sampling settings.
         trees: fixed trees.
     """
     for tree in trees:
         steps = [list(replay(drafter, answer, sampling, tree)) for answer in answers]
         categories = [answer.question.category for answer in answers]
         for category in (ALL, *dict.fromkeys(categories)):
-            members = [own for own, name in zip(steps, categories, strict=True) if category in (ALL, name)]
-            pooled = [step for own in members for step in own]
+            members = [answer for answer, name in zip(steps, categories, strict=True) if category in (ALL, name)]
+            pooled = [step for answer in members for step in answer]
             accepted = [name for step in pooled for name in step.proposers]
             yield Score(
                 method=method,
@@ -203,5 +209,5 @@ def scores(
                 num_prompts=len(members),
                 acceptance_by_depth=tuple(acceptance_by_depth(pooled)),
                 accepted_share={name: accepted.count(name) / len(accepted) for name in sorted(set(accepted))},
-                prompts=tuple((len(own), sum(len(step.accepted_path) for step in own)) for own in members),
+                prompts=tuple((len(answer), sum(len(step.accepted_path) for step in answer)) for answer in members),
             )

@@ -1,7 +1,6 @@
-"""What a head is measured on stays out of what it learns from: no run of 13 words of an evaluation prompt in a row.
+"""Exclusion of evaluation prompts from a corpus: texts must not share a sequence of 13 words with one of them.
 
-A shorter prompt is one run, which only the same text has. Case and punctuation don't count, and code is split where its
-signs are.
+A shorter prompt is one sequence. Case and punctuation are ignored, and code is split at its operators.
 """
 
 import re
@@ -15,14 +14,14 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def word_runs(text: str) -> set[str]:
-    """Every run of `RUN_WORDS` words in a text, or all of a shorter one, in lower case with one space between words."""
+    """Return all sequences of `RUN_WORDS` words of a text, or the whole of a shorter one, in lower case."""
     words = _WORD.findall(text.casefold())
     last = max(len(words) - RUN_WORDS, 0)
     return {" ".join(words[start : start + RUN_WORDS]) for start in range(last + 1)} - {""}
 
 
 def evaluation_runs(files: Iterable[Path] = ()) -> set[str]:
-    """The runs of our own prompts and of those in these files, which are in Spec-Bench form; all turns count.
+    """Return the word sequences of our own prompts and of files in Spec-Bench form; all turns count.
 
     Raises:
         FileNotFoundError, ValueError: see `load_questions`.

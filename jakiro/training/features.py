@@ -1,8 +1,8 @@
-"""The target's features of texts, in files: as a cache for training, and with an answer.
+"""Files with the target's features of texts: a cache for training, and stored answers.
 
-A file holds texts one after the other: `ids`, `features`, the `lengths` of the texts, their `marks` (numbers such as
-where learning begins), and `sums`, a checksum of each text with its features; its metadata says whose features they
-are. A flipped bit is noticed when the text is read.
+A file stores texts one after another: `ids`, `features`, the `lengths` of the texts, their `marks` (numbers such as the
+first index to learn from), and `sums`, a checksum of each text with its features. Its metadata describes the target.
+Checksums are compared when a text is read.
 """
 
 import json
@@ -10,7 +10,7 @@ import logging
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,9 +26,9 @@ from jakiro.loading.placement import gigabytes
 from jakiro.system import atomic_file
 
 SUFFIX = ".safetensors"
-# Sequences and bytes in one file of a cache, at most; a stopped extraction loses the unfinished file
+# Maximum number of texts and bytes in a file of a cache; an interrupted extraction loses the unfinished file
 GROUP, GROUP_BYTES = 256, 2**28
-# Sequences that are bucketed by their lengths together
+# Number of texts that are sorted into batches by length together
 POOL = 256
 _SHARD = "features-{:05d}" + SUFFIX
 log = logging.getLogger(__name__)
@@ -38,8 +38,9 @@ class Text(NamedTuple):
     """A text with the target's features.
 
     Attributes:
-        ids: the whole text. features: (ids, feature_size), of any dtype.
-        marks: whole numbers about it; all texts of a file have equally many.
+        ids: token ids of the whole text.
+        features: (ids, feature_size), of any dtype.
+        marks: whole numbers about the text; all texts of a file have the same count.
     """
 
     ids: Sequence[int]
@@ -47,12 +48,32 @@ class Text(NamedTuple):
     marks: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FeatureSource:
+    """The target of a cache.
+
+    Attributes:
+        hidden_size: of the target.
+        feature_layers: layers with hidden states after the last one.
+        target: hash of the target's weights, or its name if the hash is unknown.
+    """
+
+    hidden_size: int
+    feature_layers: tuple[int, ...] = ()
+    target: str = ""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the features of one token."""
+        return 2 * (1 + len(self.feature_layers)) * self.hidden_size
+
+
 class DamagedFeatures(ValueError):
-    """A file of features that cannot be read, or whose content is not what was written; the message is one sentence."""
+    """A file of features cannot be read or is corrupted; the message is one sentence."""
 
 
 def write_file(path: Path, texts: Sequence[Text], source: Mapping[str, object] = {}) -> None:
-    """Writes at least one text, the file whole or not at all."""
+    """Write at least one text; the file is replaced atomically."""
     tensors = {
         "ids": torch.cat([torch.tensor(text.ids, dtype=torch.int32) for text in texts]),
         "lengths": torch.tensor([len(text.ids) for text in texts]),
@@ -71,11 +92,11 @@ def _checksum(ids: Sequence[int], features: Tensor, marks: Sequence[int]) -> int
 
 
 class FeatureFile:
-    """Reads a file of texts with features.
+    """A file of texts with features, opened for reading.
 
     Raises:
-        FileNotFoundError: there is none.
-        DamagedFeatures: it is no such file, or its parts contradict each other.
+        FileNotFoundError: the file does not exist.
+        DamagedFeatures: the file has another format, or its tensors contradict each other.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,44 +110,44 @@ class FeatureFile:
         except FileNotFoundError:
             raise
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise DamagedFeatures(f"{path} is no file of features ({error}).") from error
+            raise DamagedFeatures(f"{path} is not a file of features ({error}).") from error
         self.offsets = np.concatenate([[0], lengths.numpy().cumsum()])
         self._marks, self._sums = marks.tolist(), sums.tolist()
-        whole = len(self._ids) == self.offsets[-1] == self._features.get_shape()[0] and (lengths >= 0).all()
-        if not whole or not len(lengths) == len(self._marks) == len(self._sums):
-            raise DamagedFeatures(f"{path} is no file of features (its parts have different lengths).")
+        is_whole = len(self._ids) == self.offsets[-1] == self._features.get_shape()[0] and (lengths >= 0).all()
+        if not is_whole or not len(lengths) == len(self._marks) == len(self._sums):
+            raise DamagedFeatures(f"{path} is not a file of features (its tensors have different lengths).")
 
     def __len__(self) -> int:
-        """Texts."""
+        """Return the number of texts."""
         return len(self._sums)
 
     def ids(self, index: int) -> np.ndarray:
-        """int32; unlike what `text` returns, not checked."""
+        """Return the token ids of a text as int32, without checking them."""
         return self._ids[self.offsets[index] : self.offsets[index + 1]].numpy()
 
     def text(self, index: int) -> Text:
-        """One text as it was written.
+        """Return one text.
 
         Raises:
-            DamagedFeatures: it is not what was written.
+            DamagedFeatures: its checksum differs.
         """
-        place = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        text = Text(self.ids(index), self._features[place], tuple(self._marks[index]))
+        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        text = Text(self.ids(index), self._features[rows], tuple(self._marks[index]))
         if _checksum(*text) != self._sums[index]:
-            raise DamagedFeatures(f"{self.path} is damaged: text {index + 1} is not what was written.")
+            raise DamagedFeatures(f"{self.path} is corrupted: the checksum of text {index + 1} differs.")
         return text
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sequences padded on the right.
+    """Texts padded on the right.
 
     Attributes:
         ids: (batch, length) int64, padded with 0.
         inputs: (batch, length, feature_size) float32, the target's features that the head reads, padded with 0.
         lengths: (batch,) int64.
         loss_start: (batch,) int64, the first index to learn from.
-        hidden_size: the target's.
+        hidden_size: of the target.
     """
 
     ids: Tensor
@@ -137,20 +158,21 @@ class Batch:
 
     @property
     def features(self) -> Tensor:
-        """The target's last hidden states, (batch, length, hidden), a view."""
+        """Return the target's last hidden states, (batch, length, hidden), a view."""
         return self.inputs[..., : self.hidden_size]
 
     def to(self, device: torch.device) -> "Batch":
+        """Return the batch on a device; accelerate calls this too."""
         tensors = (self.ids, self.inputs, self.lengths, self.loss_start)
         return Batch(*(tensor.to(device) for tensor in tensors), self.hidden_size)
 
 
 class FeatureCache:
-    """Reads the files of features that `write_features` wrote into a folder.
+    """The files of `write_features` in a folder, opened for reading.
 
     Raises:
-        FileNotFoundError: there are none.
-        ValueError: one is damaged, or they do not hold the features of every sequence.
+        FileNotFoundError: the folder has no such file.
+        ValueError: a file is corrupted, or some texts have no features yet.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -169,23 +191,23 @@ class FeatureCache:
         self.lengths = np.concatenate([np.diff(file.offsets) for file in files])
 
     def __len__(self) -> int:
-        """Sequences."""
+        """Return the number of texts."""
         return len(self._places)
 
     def learned_ids(self, num_held_out: int) -> np.ndarray:
-        """The ids of all sequences but the first ones, which are held out."""
+        """Return the ids of all texts after the first ones, which are held out."""
         return np.concatenate([file.ids(index) for file, index in self._places[num_held_out:]])
 
     def texts(self, first: int, count: int, device: torch.device | str = "cpu") -> list[tuple[Tensor, Tensor]]:
-        """(tokens,) ids and (tokens, feature_size) features of up to `count` sequences from the first one on."""
+        """Return (tokens,) ids and (tokens, feature_size) features of up to `count` texts, starting with the first."""
         batches = [self.batch([index]).to(device) for index in range(first, min(first + count, len(self)))]
         return [(batch.ids[0], batch.inputs[0]) for batch in batches]
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """The named sequences, padded to the longest.
+        """Return texts padded to the longest of them.
 
         Raises:
-            DamagedFeatures: one is not what was written.
+            DamagedFeatures: the checksum of a text differs.
         """
         texts = [file.text(index) for file, index in (self._places[index] for index in indices)]
         ids = pad_sequence([torch.from_numpy(text.ids.astype(np.int64)) for text in texts], batch_first=True)
@@ -197,66 +219,64 @@ class FeatureCache:
 def write_features(
     folder: Path,
     sequences: Sequence[tuple[Sequence[int], int]],
-    hidden_size: int,
+    source: FeatureSource,
     features_of: Callable[[Tensor], Tensor],
-    feature_layers: Sequence[int] = (),
     *,
     places: Sequence[str] = (),
-    target: str = "",
     batch_tokens: int = 2048,
     group: int = GROUP,
+    part: tuple[int, int] = (0, 1),
 ) -> Iterator[int]:
-    """Fills a folder, continuing where an earlier call stopped; yields the number of finished sequences.
+    """Write features into a folder, or continue an interrupted call; yield the number of finished texts.
 
     Args:
-        folder: made if missing; an unfinished cache of the same sequences is continued.
-        sequences: (token ids, loss start) of each sequence.
-        hidden_size: the target's.
-        features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
-        feature_layers: the further layers whose hidden states these features hold.
-        places: what each sequence is called in errors; its number if not given.
-        target: the hash of the target's weights, or its name where that is unknown.
+        folder: created if it does not exist.
+        sequences: (token ids, first index to learn from) of each text.
+        source: the target.
+        features_of: (batch, length) ids → (batch, length, feature_size) features; first the last hidden state.
+        places: name of each text in errors; by default its number.
         batch_tokens: padded tokens in one pass of the target.
-        group: sequences in one file.
+        group: maximum number of texts in a file.
+        part: (index, count): write every count-th file only, because other processes write the rest.
 
     Raises:
-        ValueError: the folder holds features of other sequences, layers or weights, or a feature is no number.
-        OSError: there is no room for the features.
+        ValueError: the folder has features of other texts, layers or weights, or a feature is not finite.
+        OSError: the disk is full.
     """
-    source = {"target": target, "hidden_size": hidden_size, "feature_layers": list(feature_layers)}
-    source["sequences"] = len(sequences)
-    row_bytes = 2 * (1 + len(feature_layers)) * hidden_size
-    groups = _groups([row_bytes * len(ids) for ids, _ in sequences], group)
-    paths = [folder / _SHARD.format(number) for number in range(len(groups))]
-    missing = {
-        path: own for path, own in zip(paths, groups, strict=True) if not _is_whole(path, sequences, own, source)
-    }
-    if further := set(_shards(folder)) - set(paths):
-        raise ValueError(f"{min(further)} belongs to another corpus; name an empty folder.")
-    num_bytes = row_bytes * sum(len(sequences[index][0]) for own in missing.values() for index in own)
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if free < num_bytes:
-        raise OSError(
-            f"There is no room for the features in {folder}: {gigabytes(num_bytes)} are needed, {gigabytes(free)} are "
-            "free; free some, or name another folder with --features."
-        )
-    for path, own in missing.items():
-        features = dict(_rows_of(sequences, own, features_of, batch_tokens))
+    metadata = json.loads(json.dumps(asdict(source))) | {"sequences": len(sequences)}
+    groups = _groups([source.row_bytes * len(ids) for ids, _ in sequences], group)
+    files = [(folder / _SHARD.format(number), indices) for number, indices in enumerate(groups)]
+    if unexpected := set(_shards(folder)) - {path for path, _ in files}:
+        raise ValueError(f"{min(unexpected)} belongs to another corpus; name an empty folder.")
+    files = files[part[0] :: part[1]]
+    missing = {path: indices for path, indices in files if not _is_whole(path, sequences, indices, metadata)}
+    _require_room(folder, source.row_bytes * sum(len(sequences[i][0]) for indices in missing.values() for i in indices))
+    for path, indices in missing.items():
+        features = dict(_rows_of(sequences, indices, features_of, batch_tokens))
         for index, rows in features.items():
             place = places[index] if places else f"sequence {index + 1}"
             require(
                 torch.isfinite(rows).all(),
-                f"The target's features of {place} are not finite in float16: its weights are damaged, or its numbers "
-                "too large to train a head on.",
+                f"The target's features of {place} are not finite in float16: its weights are corrupted, or its "
+                "numbers are too large to train a head on.",
             )
-        texts = [Text(sequences[index][0], features[index], (sequences[index][1],)) for index in own]
-        write_file(path, texts, source)
-        yield own.stop
+        write_file(path, [Text(sequences[i][0], features[i], (sequences[i][1],)) for i in indices], metadata)
+        yield indices.stop
+
+
+def _require_room(folder: Path, num_bytes: int) -> None:
+    """Create the folder; raise OSError if its disk has fewer free bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if free < num_bytes:
+        raise OSError(
+            f"The disk of {folder} has {gigabytes(free)} free, and the features need {gigabytes(num_bytes)}; free some "
+            "space, or name another folder with --features."
+        )
 
 
 def _groups(sizes: Sequence[int], most: int) -> list[range]:
-    """Sequences one after the other in groups, from their sizes in bytes."""
+    """Split consecutive texts into groups for files, from their sizes in bytes."""
     groups, start, total = [], 0, 0
     for index, size in enumerate(sizes):
         if index > start and (index - start == most or total + size > GROUP_BYTES):
@@ -270,11 +290,11 @@ def _shards(folder: Path) -> list[Path]:
     return sorted(folder.glob(_SHARD.replace("{:05d}", "*")))
 
 
-def _is_whole(path: Path, sequences: Sequence[tuple[Sequence[int], int]], own: range, source: dict) -> bool:
-    """Whether a file has the features of these sequences; a damaged one is logged and made anew.
+def _is_whole(path: Path, sequences: Sequence[tuple[Sequence[int], int]], indices: range, metadata: dict) -> bool:
+    """Return whether a file has the features of these texts; a corrupted file is logged and written again.
 
     Raises:
-        ValueError: it is of other sequences, or was made otherwise.
+        ValueError: the file has features of other texts or of another target.
     """
     try:
         file = FeatureFile(path)
@@ -282,11 +302,11 @@ def _is_whole(path: Path, sequences: Sequence[tuple[Sequence[int], int]], own: r
     except FileNotFoundError:
         return False
     except DamagedFeatures as error:
-        log.warning("%s It is made anew.", error)
+        log.warning("%s It is written again.", error)
         return False
-    wanted = [(list(ids), (start,)) for ids, start in (sequences[index] for index in own)]
-    different = [name for name, value in source.items() if file.source.get(name) != value]
-    if different or [(text.ids.tolist(), text.marks) for text in texts] != wanted:
+    expected = [(list(sequences[index][0]), (sequences[index][1],)) for index in indices]
+    different = [name for name, value in metadata.items() if file.source.get(name) != value]
+    if different or [(text.ids.tolist(), text.marks) for text in texts] != expected:
         raise ValueError(
             f"{path} has other features ({', '.join(different) or 'of other texts'}); name an empty folder."
         )
@@ -299,18 +319,18 @@ def _rows_of(
     features_of: Callable[[Tensor], Tensor],
     batch_tokens: int,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Index and (length, feature_size) float16 features of these sequences."""
+    """Yield index and (length, feature_size) float16 features of these texts."""
     for bucket in length_buckets(np.array([len(ids) for ids, _ in sequences]), indices, batch_tokens):
         ids = pad_sequence([torch.tensor(sequences[index][0]) for index in bucket], batch_first=True)
-        rows = features_of(ids).to(device="cpu", dtype=torch.float16)
-        for index, own in zip(bucket, rows, strict=True):
-            yield index, own[: len(sequences[index][0])]
+        batch_rows = features_of(ids).to(device="cpu", dtype=torch.float16)
+        for index, rows in zip(bucket, batch_rows, strict=True):
+            yield index, rows[: len(sequences[index][0])]
 
 
 def length_buckets(lengths: np.ndarray, indices: Sequence[int], batch_tokens: int) -> list[list[int]]:
-    """Groups sequences of similar length so that no group, padded to its longest, exceeds `batch_tokens`.
+    """Group texts of similar length into batches of at most `batch_tokens` tokens, padding included.
 
-    A sequence longer than that stands alone.
+    A longer text is a batch of its own.
     """
     batches, current = [], []
     for index in sorted(indices, key=lambda i: int(lengths[i])):
@@ -326,9 +346,10 @@ def length_buckets(lengths: np.ndarray, indices: Sequence[int], batch_tokens: in
 def epoch_batches(
     lengths: np.ndarray, first: int, last: int, batch_tokens: int, seed: int, epoch: int
 ) -> list[list[int]]:
-    """One epoch over sequences first … last − 1: shuffled, bucketed by length inside pools, shuffled again.
+    """Return the batches of one epoch over the texts first … last − 1, in random order.
 
-    It depends on its arguments alone, so a resumed run finds the same order.
+    Texts are shuffled, sorted into batches by length within pools, and the batches are shuffled. The order depends only
+    on the arguments, so a resumed run uses the same one.
     """
     generator = np.random.default_rng([seed, epoch])
     order = generator.permutation(np.arange(first, last))

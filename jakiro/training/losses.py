@@ -1,9 +1,9 @@
 """A draft head's losses: cross-entropy to the target's whole distribution, and feature regression.
 
 Summed fusion, per position: the main branch learns the target's next distribution and feature, the contrastive branch
-those one position further (Jakiro, arXiv 2502.06282). Decoupled fusion: the mixture's likelihood, regression only for
-the responsible expert. Unrolled steps read the head's own features (the training-time test of EAGLE-3, 2503.01840). A
-head that predicts all levels in one pass learns each of them as such a step.
+the next position's (Jakiro, arXiv 2502.06282). Decoupled fusion: the likelihood of the mixture, and regression
+for the responsible expert only. Unrolled steps read the head's own features (the training-time test of EAGLE-3, arXiv
+2503.01840). A head that predicts all levels in one pass learns each level as such a step.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ from jakiro.training.features import Batch
 
 @dataclass(frozen=True, slots=True)
 class LossWeights:
-    """How the terms add up.
+    """Weights of the loss terms.
 
     Attributes:
         token: cross-entropy to the target's distribution.
@@ -53,7 +53,9 @@ class Objective(nn.Module):
     """A head and its loss over a batch.
 
     Args:
-        levels_of: see `HeadKind.levels`; None for a head that goes on with its own features.
+        head: bound to its target.
+        weights: of the loss terms.
+        levels_of: see `HeadKind.levels`; None for a head that continues with its own features.
     """
 
     def __init__(
@@ -65,14 +67,14 @@ class Objective(nn.Module):
     def forward(
         self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
     ) -> tuple[Tensor, dict[str, float]]:
-        """The loss and its parts by name.
+        """Return the loss and its parts by name.
 
         Args:
-            batch: padded sequences with the target's features.
-            vocabulary: output rows to compute with.
-            num_steps: 1 reads only the target's features; k also unrolls k − 1 steps on the head's own. Levels of one
-                pass count all.
-            noise: added to the target's features, None for none.
+            batch: padded texts with the target's features.
+            vocabulary: selected output rows.
+            num_steps: 1 reads only the target's features; k also unrolls k − 1 steps on the head's own features.
+                Ignored by heads that predict all levels in one pass.
+            noise: added to the target's features; None adds none.
         """
         num_steps = num_steps if self.levels_of is None else self.head.levels
         learned = learnable_positions(batch, num_steps)
@@ -80,21 +82,23 @@ class Objective(nn.Module):
         true_features, target, entropy = target_of(batch, sequence, position, vocabulary)
         parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
         total = batch.features.new_zeros(())
-        before, known = rows_before(learned, num_steps), None
+        before, computed = rows_before(learned, num_steps), None
 
         def normalisers(output: HeadOutput) -> Tensor:
-            """Those that this step's loss has computed, and those of the few positions before that lead there."""
+            """Return this step's normalisers, and compute missing ones at positions before the learned ones."""
             result = output.features.new_zeros(output.features.shape[:-1], dtype=torch.float32)
             result[:, before] = normalisers_of(output.features[:, before], vocabulary)
-            result[:, sequence, position - 1] = known
+            result[:, sequence, position - 1] = computed
             return result
 
         for step, output in enumerate(self.unroll(batch, num_steps, noise, normalisers), start=1):
-            *main, known = self._main_loss(output, sequence, position - 1, target, true_features, vocabulary)
+            *main, computed = self._main_loss(output, sequence, position - 1, target, true_features, vocabulary)
             branches = [("main", main)]
             if output.contrastive is not None and self.weights.contrastive > 0:
-                ahead = output.contrastive[sequence, position - 2]
-                branches.append(("contrastive", token_and_feature_loss(ahead, target, true_features, vocabulary)))
+                next_features = output.contrastive[sequence, position - 2]
+                branches.append(
+                    ("contrastive", token_and_feature_loss(next_features, target, true_features, vocabulary))
+                )
             for name, (token, feature) in branches:
                 factor = self.weights.unroll_decay ** (step - 1)
                 factor *= self.weights.contrastive if name == "contrastive" else 1.0
@@ -109,12 +113,15 @@ class Objective(nn.Module):
         noise: Tensor | None,
         normalisers: Callable[[HeadOutput], Tensor] | None = None,
     ) -> Iterator[HeadOutput]:
-        """Yields the head's output of each step; position s of every step predicts feature s + 1.
+        """Yield the head's output of each step; position s of every step predicts feature s + 1.
 
         At step k, position s reads token s + 1 and the feature that step k − 1 predicted for s; positions s < k − 1
-        have none and are never learned from. Level d of one pass at s belongs to a tree whose root is at s − d + 1.
+        have no such feature and are not learned from. Level d of one pass at s belongs to a tree with root s − d + 1.
 
         Args:
+            batch: padded texts with the target's features.
+            num_steps: see `forward`.
+            noise: see `forward`.
             normalisers: from a step's output to (experts, batch, length − 1) float32, log Σ exp of the logits of each
                 decoupled expert; None computes them over all output rows.
         """
@@ -133,16 +140,16 @@ class Objective(nn.Module):
             output = self.head(embeddings, features, positions, mask, rows)
             yield output
             if step < num_steps:
-                own = self._continued(output, batch.ids, normalisers or self._all_normalisers)
-                # Nothing was predicted for position 0, which is no longer learned from
-                features = torch.cat([own[:, :1], own[:, :-1]], dim=1)
+                predicted = self._next_features(output, batch.ids, normalisers or self._all_normalisers)
+                # There is no prediction for position 0, which is not learned from
+                features = torch.cat([predicted[:, :1], predicted[:, :-1]], dim=1)
 
     def _all_normalisers(self, output: HeadOutput) -> Tensor:
-        """Over all output rows."""
+        """Return the normalisers over all output rows."""
         return normalisers_of(output.features, VocabularySlice(self.head.output_weight, None))
 
-    def _continued(self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor]) -> Tensor:
-        """The features that the next step reads; of decoupled experts, those of the token's proposer."""
+    def _next_features(self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor]) -> Tensor:
+        """Return the features for the next step; with decoupled experts, those of the token's proposer."""
         if not self.head.mixes_experts:
             return output.features
         following = torch.cat([ids[:, 2:], ids[:, -1:]], dim=1)
@@ -163,9 +170,9 @@ class Objective(nn.Module):
         true: Tensor,
         vocabulary: VocabularySlice,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Token and feature loss of the main branch; of decoupled experts, the one with the larger share regresses.
+        """Return token and feature loss of the main branch; of decoupled experts, that with the larger share regresses.
 
-        Decoupled, the third result is what normalises each expert's logits, (experts, rows).
+        With decoupled experts, the third result has the normalisers of each expert's logits, (experts, rows).
         """
         if not self.head.mixes_experts:
             return *token_and_feature_loss(output.features[sequence, row], target, true, vocabulary), None
@@ -178,10 +185,10 @@ class Objective(nn.Module):
 
 
 def objective_for(head: DraftHead, weights: LossWeights, kinds: Kinds = KINDS) -> Objective:
-    """The objective that a head is trained with.
+    """Return the objective of a head.
 
     Raises:
-        ValueError: it has a form that is published elsewhere.
+        ValueError: the head has another project's form.
     """
     require(
         not head.config.only_drafts,
@@ -194,7 +201,7 @@ def objective_for(head: DraftHead, weights: LossWeights, kinds: Kinds = KINDS) -
 def token_and_feature_loss(
     predicted: Tensor, target: Tensor, true: Tensor, vocabulary: VocabularySlice
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy to a target distribution, and regression, of (positions, hidden) features."""
+    """Return cross-entropy to a target distribution, and regression loss, of (positions, hidden) features."""
     token = SoftCrossEntropy.apply(predicted, vocabulary.rows, vocabulary.log_weights, target)
     return token, functional.smooth_l1_loss(predicted, true)
 
@@ -202,7 +209,7 @@ def token_and_feature_loss(
 def target_of(
     batch: Batch, sequence: Tensor, position: Tensor, vocabulary: VocabularySlice
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """At these positions the target's features, its distribution in float32, and that one's mean entropy."""
+    """Return the target's features at these positions, its distribution in float32, and the mean entropy."""
     features = batch.features[sequence, position]
     probs = features.new_empty(len(features), len(vocabulary.rows))
     entropy = torch.zeros((), dtype=torch.float64, device=features.device)
@@ -217,7 +224,7 @@ def target_of(
 
 
 def draft_index(head: DraftHead) -> Tensor:
-    """(vocab_size,) int64: the index in the draft vocabulary of every target token, −1 where it has none."""
+    """Return (vocab_size,) int64: the index in the draft vocabulary of every target token, or −1."""
     draft_ids = head.draft_token_ids
     index = torch.full((head.config.vocab_size,), -1, device=draft_ids.device)
     index[draft_ids] = torch.arange(len(draft_ids), device=draft_ids.device)
@@ -225,10 +232,10 @@ def draft_index(head: DraftHead) -> Tensor:
 
 
 def learnable_positions(batch: Batch, num_steps: int) -> Tensor:
-    """Which target features are learned: (batch, length) bool, True at u when the token at u + 1 may be learned.
+    """Return (batch, length) bool: True at u if the target's feature at u is learned.
 
     The main branch predicts feature u at u − 1, the contrastive one at u − 2; both must exist in every step, so that
-    all terms of a batch cover the same positions.
+    all terms of a batch have the same positions. The token at u + 1 must be one to learn from.
     """
     predicted = torch.arange(batch.ids.shape[1], device=batch.ids.device)[None] + 1
     first = batch.loss_start.clamp(min=num_steps + 2)
@@ -236,10 +243,11 @@ def learnable_positions(batch: Batch, num_steps: int) -> Tensor:
 
 
 def rows_before(learned: Tensor, num_steps: int) -> Tensor:
-    """Positions that are not learned from, but whose features a later unrolled step reads.
+    """Return the positions that are not learned from, but whose features a later unrolled step reads.
 
     Args:
         learned: (batch, length) bool, see `learnable_positions`.
+        num_steps: number of unrolled steps.
 
     Returns:
         (batch, length − 1) bool; the feature at u is predicted at u − 1.
@@ -254,23 +262,24 @@ def rows_before(learned: Tensor, num_steps: int) -> Tensor:
 def sample_vocabulary(
     output_rows: Tensor, frequent: Tensor, labels: Tensor, num_sampled: int, generator: torch.Generator
 ) -> VocabularySlice:
-    """Output rows for one step: the frequent ones, this batch's own tokens, and a random sample of the others.
+    """Return output rows for one step: the frequent ones, the tokens of this batch, and a random sample of the rest.
 
     Sampled rows represent the rest: log weights make the normalisers of target and draft unbiased.
 
     Args:
         output_rows: (vocabulary, hidden).
-        frequent: (vocabulary,) bool, rows that are always kept.
-        labels: indices of further rows that this batch needs.
-        num_sampled: random rows; if there are no more others than that, all rows are kept.
+        frequent: (vocabulary,) bool, rows that are always selected.
+        labels: indices of the rows of this batch's tokens.
+        num_sampled: number of random rows; if the rest has no more, all rows are selected.
+        generator: of the sample.
     """
-    kept = frequent.clone()
-    kept[labels] = True
-    rest = (~kept).nonzero().squeeze(-1)
+    selected = frequent.clone()
+    selected[labels] = True
+    rest = (~selected).nonzero().squeeze(-1)
     if num_sampled >= len(rest):
         return VocabularySlice(output_rows, None)
     sampled = rest[torch.randperm(len(rest), generator=generator)[:num_sampled].to(rest.device)]
-    positions = torch.cat([kept.nonzero().squeeze(-1), sampled])
+    positions = torch.cat([selected.nonzero().squeeze(-1), sampled])
     log_weights = output_rows.new_zeros(len(positions))
     log_weights[len(positions) - num_sampled :] = torch.tensor(len(rest) / num_sampled).log()
     return VocabularySlice(output_rows[positions], log_weights, positions)

@@ -1,8 +1,8 @@
-"""Messages of many kinds for a target to answer, each a form filled from lists of words.
+"""Generated messages of many kinds for a target to answer: forms filled from word lists.
 
-A target's own messages (`corpus.py`) are about what it likes to be asked. A head also needs what people ask: code,
-sums, questions of fact, and texts to shorten or rewrite. Each message is drawn with its own seed, so a longer list
-begins with the shorter one.
+Messages that a target writes itself (`corpus.py`) have a narrow range of topics. A head also needs the requests of
+users: code, arithmetic, factual questions, and texts to shorten or rewrite. Each message has its own seed, so a longer
+list starts with the shorter one.
 """
 
 import random
@@ -17,21 +17,18 @@ _SHARES, _FORMS = _LISTS["shares"], _LISTS["forms"]
 _WORDS = {name: tuple(" ".join(words.split()).split("; ")) for name, words in _LISTS["words"].items()}
 _WORDS |= {f"other_{name}": _WORDS[name] for name in ("concept", "name", "character", "goal", "animal", "algorithm")}
 _WORDS["third_name"] = _WORDS["name"]
-# Kinds that are left out where there is no passage, and the most characters of one
+# Kinds that require a passage, and the maximum number of its characters
 _WITH_PASSAGE = ("summary", "rewriting", "reading")
 _LONGEST_PASSAGE = 1600
 
 
 def made_messages(count: int, seed: int = 0, passages: Sequence[str] = ()) -> list[str]:
-    """Messages of many kinds.
+    """Return messages of many kinds; a few may be equal.
 
     Args:
-        count: how many.
-        seed: the same seed makes the same messages.
+        count: number of messages.
+        seed: the same seed gives the same messages.
         passages: texts to summarise, rewrite or ask about; without any, these kinds are left out.
-
-    Returns:
-        `count` messages; a few may be equal.
     """
     return [_message(random.Random(f"{seed} {number}"), passages) for number in range(count)]
 

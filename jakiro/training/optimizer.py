@@ -1,10 +1,9 @@
-"""Muon for the head's matrices, AdamW for everything else: training takes fewer steps.
+"""Muon for the head's matrices and AdamW for all other weights, which takes fewer steps than AdamW.
 
-Muon (Jordan et al. 2024) replaces the momentum of a matrix by the nearest orthogonal matrix, found by Newton–Schulz
+Muon (Jordan et al. 2024) replaces the momentum of a matrix by the nearest orthogonal matrix, computed by Newton–Schulz
 iterations; the update is scaled to AdamW's usual size (Liu et al., arXiv 2502.16982), so both share one learning rate.
-torch.optim.Muon has no whitening, which this needs.
-Its iterations run in float32 or, where the processor multiplies it in hardware, in bfloat16, as those of
-torch.optim.Muon do.
+torch.optim.Muon cannot be used because it has no whitening and always iterates in bfloat16, which is slow without
+bfloat16 units.
 """
 
 from collections.abc import Iterable
@@ -19,14 +18,15 @@ MOMENTUM = 0.95
 
 
 class Muon(torch.optim.Optimizer):
-    """torch.optim.Muon, with whitening and in float32 where that is wanted.
+    """torch.optim.Muon with whitening and a choice of the dtype.
 
     Args:
         parameters: matrices.
-        lr, weight_decay: decay is decoupled.
-        whitening: by parameter, a (columns, columns) matrix that whitens its inputs; updates are then made in those
-            coordinates. Every language model has a few features that are many times larger than all others; without
-            whitening they would dominate each update.
+        lr: learning rate.
+        weight_decay: decoupled.
+        whitening: by parameter, a (columns, columns) matrix that whitens its inputs; updates use those coordinates.
+            Language models have a few features that are many times larger than all others; without whitening they
+            would dominate each update.
         dtype: of the Newton–Schulz iterations.
     """
 
@@ -68,31 +68,35 @@ def muon_and_adamw(
     routers: Iterable[str] = (),
     dtype: torch.dtype = torch.float32,
 ) -> list[torch.optim.Optimizer]:
-    """Muon for matrices, torch's AdamW for the others; a group's `rate` is a factor of the learning rate.
+    """Return Muon for matrices and AdamW for the others; a group's `rate` is a factor of the learning rate.
 
     Args:
+        named_parameters: of the head.
+        lr: learning rate.
+        weight_decay: decoupled.
         whitening: by parameter name, see `Muon`.
-        routers: names of the router weights. They go to AdamW at a fiftieth of the rate: both optimizers move every
-            weight by a fixed amount however weak its gradient is, and a router that drifts swaps the experts' roles.
+        routers: names of router weights, which AdamW updates at a fiftieth of the rate: both optimizers move every
+            weight by a fixed amount even if its gradient is weak, and a router that drifts swaps the experts' roles.
+        dtype: see `Muon`.
     """
     routers, whitening = set(routers), whitening or {}
     named = {name: parameter for name, parameter in named_parameters if parameter.requires_grad}
     matrices = {name: parameter for name, parameter in named.items() if parameter.ndim == 2 and name not in routers}
     others = [parameter for name, parameter in named.items() if name not in matrices and name not in routers]
     gentle = [parameter for name, parameter in named.items() if name in routers]
-    found: list[torch.optim.Optimizer] = []
+    optimizers: list[torch.optim.Optimizer] = []
     if matrices:
         white = {matrices[name]: matrix for name, matrix in whitening.items() if name in matrices}
-        found.append(Muon(matrices.values(), lr, weight_decay, whitening=white, dtype=dtype))
+        optimizers.append(Muon(matrices.values(), lr, weight_decay, whitening=white, dtype=dtype))
     groups = [{"params": others, "rate": 1.0}, {"params": gentle, "rate": ROUTER_RATE}]
     if others or gentle:
         named = [group for group in groups if group["params"]]
-        found.append(torch.optim.AdamW(named, lr, betas=(0.9, 0.95), weight_decay=weight_decay))
-    return found
+        optimizers.append(torch.optim.AdamW(named, lr, betas=(0.9, 0.95), weight_decay=weight_decay))
+    return optimizers
 
 
 def orthogonalised(matrix: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Approximately the orthogonal factor of a matrix: its singular values lie between about 0.7 and 1.2."""
+    """Return approximately the orthogonal factor of a matrix; its singular values are between about 0.7 and 1.2."""
     a, b, c = NEWTON_SCHULZ
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix

@@ -1,8 +1,8 @@
-"""Replaying a written text: every step's tree is grown again, and the tokens that the text shares with it are accepted.
+"""Replay of a stored text: the tree of each step is grown again, and the nodes that agree with the text are accepted.
 
-Decoding is lossless, so a prompt's answer does not depend on the head that drafts. Once the answer and the target's
-features are stored, the target is no longer needed: the steps are those of `jakiro/decode/loop.py`, with the written
-tokens in place of the target's choices.
+Decoding is lossless, so a prompt's answer does not depend on the draft head. With the answer and the target's features
+stored, the target is not required: the steps are those of `jakiro/decode/loop.py`, with the stored tokens instead of
+the target's choices.
 """
 
 import math
@@ -20,14 +20,14 @@ from jakiro.prompts import Question
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A written text.
+    """A stored text.
 
     Attributes:
-        ids: (length,) int64, prompt and answer; tokens after `end` show what the last tree got right.
-        features: (length or more, feature_size), the target's, in its own dtype.
-        start: index of the first answer token; it came from the prefill and is the first root.
-        end: index of the answer's last token; the step that reaches it is the last.
-        question: of which only the first turn was asked; None where the prompt was given as ids.
+        ids: (length,) int64, prompt and answer; tokens after `end` evaluate the last tree.
+        features: (length or more, feature_size), of the target, in its dtype.
+        start: index of the first answer token, which the prefill chose; it is the first root.
+        end: index of the answer's last token; the step that reaches it is the last one.
+        question: the answer belongs to its first turn; None if the prompt was given as ids.
     """
 
     ids: Tensor
@@ -39,14 +39,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedStep:
-    """What one step accepted.
+    """Result of one step.
 
     Attributes:
         token_ids: of the tree's nodes, root first.
-        accepted_path: node indices from depth 1 on, before any cut at the end of the answer.
-        tested_depth: levels that had a candidate under a kept node.
-        proposers: who proposed each accepted node, as in traces.
-        chances: for each of these levels, the estimated chance that one of the candidates there is kept.
+        accepted_path: indices of the accepted nodes from depth 1, before any cut at the end of the answer.
+        tested_depth: number of levels with a candidate below an accepted node.
+        proposers: proposer of each accepted node, as in traces.
+        chances: for each of these levels, the estimated chance that one of its candidates is accepted.
     """
 
     token_ids: tuple[int, ...]
@@ -57,15 +57,17 @@ class ReplayedStep:
 
 
 def replay(drafter: Drafter, answer: Answer, sampling: SamplingParams, tree: TreeConfig) -> Iterator[ReplayedStep]:
-    """Drafts along a written text from the true features, as decoding it would.
+    """Yield the steps in which decoding would write a stored text.
 
     Args:
         drafter: of a method that needs no logits.
+        answer: the text.
+        sampling: settings with which it was written.
         tree: a fixed tree.
     """
     ids, features, root = answer.ids, answer.features, answer.start
     token_ids, names = ids.tolist(), [proposer.id for proposer in drafter.proposers]
-    session = begun(drafter, ids, features, root, sampling)
+    session = start_session(drafter, ids, features, root, sampling)
     while root < answer.end:
         proposed = session.propose(DraftRequest(tree)).tree
         if proposed is None:
@@ -73,17 +75,19 @@ def replay(drafter: Drafter, answer: Answer, sampling: SamplingParams, tree: Tre
         step = _compare(proposed, token_ids[root + 1 :], names)
         yield step
         before, root = root, root + len(step.accepted_path) + 1
-        session.observe(written(ids, features, before, root))
+        session.observe(committed_tokens(ids, features, before, root))
 
 
-def begun(drafter: Drafter, ids: Tensor, features: Tensor, start: int, sampling: SamplingParams) -> DraftSession:
-    """Drafting for a written text; the arguments are those of an `Answer`."""
+def start_session(
+    drafter: Drafter, ids: Tensor, features: Tensor, start: int, sampling: SamplingParams
+) -> DraftSession:
+    """Return a draft session at the start of a stored text; arguments are the fields of `Answer`."""
     prompt = Context(ids[: start + 1].tolist(), ids[: start + 1], features[:start])
     return drafter.start(prompt, sampling, KeyedNoise(sampling.seed))
 
 
-def written(ids: Tensor, features: Tensor, before: int, root: int) -> Committed:
-    """What a step commits of a written text whose root moves from index `before` to `root`."""
+def committed_tokens(ids: Tensor, features: Tensor, before: int, root: int) -> Committed:
+    """Return the tokens that a step commits if its root moves from index `before` to `root`."""
     new_ids = ids[before + 1 : root + 1]
     return Committed(new_ids.tolist(), new_ids, features[before:root])
 
@@ -91,16 +95,18 @@ def written(ids: Tensor, features: Tensor, before: int, root: int) -> Committed:
 def _compare(tree: DraftTree, following: Sequence[int], names: Sequence[str]) -> ReplayedStep:
     token_ids, parents = tree.token_ids.tolist(), tree.parents.tolist()
     path = accepted_path(token_ids, parents, following)
-    kept, scores, proposers = (0, *path), tree.scores.tolist(), tree.proposers.tolist()
-    below = [[scores[node] for node in range(1, len(parents)) if parents[node] == parent] for parent in kept]
+    accepted, scores, proposers = (0, *path), tree.scores.tolist(), tree.proposers.tolist()
+    below = [[scores[node] for node in range(1, len(parents)) if parents[node] == parent] for parent in accepted]
     chances = tuple(
-        sum(math.exp(score - scores[parent]) for score in own) for parent, own in zip(kept, below, strict=True) if own
+        sum(math.exp(score - scores[parent]) for score in children)
+        for parent, children in zip(accepted, below, strict=True)
+        if children
     )
     return ReplayedStep(tuple(token_ids), path, len(chances), tuple(names[proposers[node]] for node in path), chances)
 
 
 def accepted_path(token_ids: Sequence[int], parents: Sequence[int], following: Sequence[int]) -> tuple[int, ...]:
-    """The nodes, from depth 1 on, that spell the beginning of the following tokens."""
+    """Return the path from depth 1 that spells the start of the following tokens."""
     children = children_of(token_ids, parents)
     path: list[int] = []
     for token in following:
@@ -112,5 +118,5 @@ def accepted_path(token_ids: Sequence[int], parents: Sequence[int], following: S
 
 
 def children_of(token_ids: Sequence[int], parents: Sequence[int]) -> dict[tuple[int, int], int]:
-    """The nodes of a tree by parent and token."""
+    """Return the nodes of a tree by parent and token."""
     return {(parent, token): node for node, (parent, token) in enumerate(zip(parents, token_ids, strict=True))}

@@ -1,4 +1,4 @@
-"""How a head is trained: the options, the clock of a budget, and learning rate and unrolling over a run."""
+"""Training options, the clock of a time budget, and the schedules of learning rate and unrolling."""
 
 import math
 import time
@@ -12,32 +12,36 @@ from jakiro.training.losses import LossWeights
 
 PRECISIONS = ("float32", "bfloat16")
 CLOCKS = ("wall", "processor")
-# Noise is seeded with a million times as much and the number of the batch, in 64 bits
+# The seed of a batch's noise is a million times this and the number of the batch, in 64 bits
 MAX_SEED = 2**40
-# Held-out texts among them: calibration is fitted on them when the run ends
+# Held-out texts too: calibration is fitted on them at the end of a run
 _ABOVE_ZERO = (
-    "batch_tokens", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
+    "batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
     "num_validation", "checkpoint_minutes",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """How a head is trained.
+    """Options of a training.
 
     Attributes:
-        precision: weights, the target's distribution and the losses stay float32.
-        weights: how the loss terms add up.
-        feature_noise: uniform, on the features read in single-step training.
-        unroll_from: the number of steps then grows evenly to `unroll`.
-        time_budget, max_steps: exactly one of them is given. time_budget_clock: see `clock_named`.
-        average_from: the average is an exponential moving one; None ends with the weights themselves.
+        accumulate: a step learns from accumulate × processes batches.
+        precision: of the head's passes; weights, the target's distribution and the losses are float32.
+        weights: weights of the loss terms.
+        feature_noise: width of the uniform noise on the features in single-step training.
+        unroll_from: after this share of the run the number of steps grows evenly to `unroll`.
+        time_budget: minutes; exactly one of this and `max_steps` is given.
+        time_budget_clock: see `clock_named`.
+        average_from: share of the run after which an exponential moving average starts; None uses no average.
     """
 
-    seed: int = setting("The same seed gives the same first weights, order of data and noise.", 0)
-    batch_tokens: int = setting("Tokens that a step learns from, padding included.", 2048)
+    seed: int = setting("Seed of the first weights, the order of data and the noise.", 0)
+    batch_tokens: int = setting("Tokens of a batch, padding included.", 2048)
+    accumulate: int = setting("Batches per step and process.", 1)
     precision: str = setting(
-        "float32 or bfloat16 for the head's passes; on a CPU that has it also for the target's features.", "float32"
+        "float32 or bfloat16 for the head's passes; on a CPU with bfloat16 units also for the target's features.",
+        "float32",
     )
     learning_rate: float = setting("Peak of the cosine schedule, which ends at zero.", 1.2e-3)
     warmup_steps: int = setting("Steps of linear warm-up.", 20)
@@ -45,8 +49,8 @@ class TrainingOptions:
     feature_noise: float = setting("Noise on the features, in standard deviations.", 0.25, "--noise")
     unroll: int = setting("Successive steps on the head's own features; 1 never unrolls.", 2)
     unroll_from: float = setting("Share of the run before unrolling starts.", 0.45)
-    frequent_rows: int = setting("Frequent tokens whose logits every step computes.", 4096)
-    sampled_rows: int = setting("Further tokens sampled in each step; a large number takes all.", 2048)
+    frequent_rows: int = setting("Frequent tokens that every step computes.", 4096)
+    sampled_rows: int = setting("Other tokens sampled in each step; a large number takes all.", 2048)
     num_validation: int = setting("Rows of the corpus held out.", 100, "--validation-rows")
     time_budget: float | None = setting("Minutes until the schedule ends, resumed parts included.", None)
     time_budget_clock: str = setting(
@@ -61,28 +65,28 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if (self.time_budget is None) == (self.max_steps is None):
             raise ValueError("Give either --time-budget, in minutes, or --max-steps.")
-        for label, value, known in (
+        for label, value, values in (
             ("Precision", self.precision, PRECISIONS),
-            ("The budget's clock", self.time_budget_clock, CLOCKS),
+            ("Time budget clock", self.time_budget_clock, CLOCKS),
         ):
-            require(value in known, f"{label} must be one of {', '.join(known)}; got {value!r}.")
-        for names, fits, wanted in (
+            require(value in values, f"{label} must be one of {', '.join(values)}; got {value!r}.")
+        for names, is_valid, expectation in (
             (_ABOVE_ZERO, lambda value: value > 0, "must be above 0"),
             (("warmup_steps", "feature_noise", "frequent_rows"), lambda value: value >= 0, "must be at least 0"),
-            (("unroll_from", "average_from"), lambda value: 0 <= value <= 1, "is a share of the run, from 0 to 1"),
+            (("unroll_from", "average_from"), lambda value: 0 <= value <= 1, "must be from 0 to 1"),
             (("seed",), lambda value: 0 <= value <= MAX_SEED, f"must be from 0 to {MAX_SEED:,}"),
         ):
             for name in names:
                 value = getattr(self, name)
-                require(value is None or fits(value), f"Training option {name} {wanted}; got {value}.")
+                require(value is None or is_valid(value), f"Training option {name} {expectation}; got {value}.")
 
 
 def clock_named(name: str) -> Callable[[], float]:
-    """A clock in seconds: "wall" is what a person waits; "processor" is what this process computed, by thread.
+    """Return a clock in seconds: "wall" time, or "processor" time of this process divided by its threads.
 
-    The second stands still while the process is stopped or other programs have its cores, so runs on a shared machine
-    can be given equal shares. With one thread on a quiet machine both count the same; several threads that wait for
-    each other, or for a GPU, make it slower than the wall's.
+    Processor time does not run while the process is stopped or other programs use its cores, so runs on a shared
+    machine can get equal shares. With one thread on an idle machine both clocks agree; with several threads that wait
+    for each other or for a GPU, processor time is slower.
     """
     if name == "wall":
         return time.monotonic
@@ -90,13 +94,13 @@ def clock_named(name: str) -> Callable[[], float]:
 
 
 def learning_rate_at(progress: float, step: int, options: TrainingOptions) -> float:
-    """Linear warm-up by steps, cosine to zero by progress (0 … 1)."""
+    """Return the learning rate: linear warm-up by steps, cosine to zero by progress (0 … 1)."""
     warmup = min(1.0, (step + 1) / options.warmup_steps) if options.warmup_steps else 1.0
     return options.learning_rate * warmup * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
 
 
 def unroll_steps_at(progress: float, options: TrainingOptions) -> int:
-    """1 until `unroll_from`, then 2, …, `unroll` for equal parts of the rest."""
+    """Return the number of unrolled steps: 1 until `unroll_from`, then 2, …, `unroll` for equal parts of the rest."""
     if options.unroll == 1 or progress < options.unroll_from:
         return 1
     share = (progress - options.unroll_from) / max(1e-9, 1 - options.unroll_from)

@@ -1,4 +1,4 @@
-"""Which texts of a corpus are held out, and the manifest that says so beside a head."""
+"""The held-out texts of a corpus, and the manifest of a head, which lists them."""
 
 import hashlib
 import json
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 
 def in_order_of_content(rows: Sequence[Row], max_tokens: int | None = None) -> list[Row]:
-    """The texts by the hash of their ids, as many from the first on as the tokens allow.
+    """Return the texts sorted by the hash of their ids, up to a total number of tokens.
 
-    The first are held out, so the split depends on neither seed nor number of tokens. Where a corpus grows, some new
-    texts are held out instead of old ones, and none is that an earlier run learned from.
+    The first ones are held out, so the split depends on neither the seed nor the number of tokens. If a corpus grows,
+    some new texts are held out instead of old ones, but no text that an earlier run learned from.
     """
     kept, total = [], 0
     for row in sorted(rows, key=row_hash):
@@ -31,52 +31,54 @@ def in_order_of_content(rows: Sequence[Row], max_tokens: int | None = None) -> l
 
 
 def row_hash(row: Row) -> str:
-    """SHA-256 of a text's ids as 32-bit numbers, as hex."""
+    """Return the SHA-256 of a text's ids as 32-bit numbers, in hex."""
     return hashlib.sha256(np.asarray(row.ids, dtype="<i4").tobytes()).hexdigest()
 
 
 def held_out_rows(folder: Path, rows: Sequence[Row], most: int) -> list[Row]:
-    """Texts that a head hasn't learned from: those that its manifest names, at most so many.
+    """Return at most `most` texts that a head's manifest lists as held out.
 
     Raises:
-        ValueError: the manifest names none of them.
+        ValueError: the manifest lists none of them.
     """
-    path, named = folder / MANIFEST_NAME, read_manifest(folder).get("held_out", ())
-    found = [row for row in in_order_of_content(rows) if row_hash(row)[:16] in set(named)]
-    if not found:
+    path, hashes = folder / MANIFEST_NAME, read_manifest(folder).get("held_out", ())
+    held_out = [row for row in in_order_of_content(rows) if row_hash(row)[:16] in set(hashes)]
+    if not held_out:
         raise ValueError(
-            f"None of these {len(rows)} rows is among the {len(named)} that {path} lists as held out; give the corpus "
-            "that the head was trained on, or, with --unread, one that it never saw."
+            f"None of these {len(rows)} rows is among the {len(hashes)} that {path} lists as held out; use the corpus "
+            "on which the head was trained, or, with --unread, one that it has not read."
         )
-    return found[:most]
+    return held_out[:most]
 
 
 def refuse_rows_that_were_learned(folder: Path, rows: Sequence[Row], num_held_out: int) -> None:
-    """Makes sure that a head to start from has not read the texts that are to be held out, the first ones.
+    """Check that a head to start from has not learned from the texts to hold out, the first ones.
 
-    It has held out the first texts of its own corpus by their hash, so of any corpus it can only know those after them.
+    It held out the first texts of its own corpus by their hash, so it can only have learned from later ones.
 
     Args:
-        folder: of that head; one without a manifest is let pass with a warning.
+        folder: of the head; without a manifest a warning is logged.
+        rows: texts in the order of `in_order_of_content`.
+        num_held_out: number of texts to hold out.
 
     Raises:
-        ValueError: it may have read some of them.
+        ValueError: the head may have learned from some of them.
     """
-    named = read_manifest(folder).get("held_out", ())
-    if not named:
-        log.warning("%s lists no held-out rows, so it may have trained on those that evaluate this run.", folder)
+    hashes = read_manifest(folder).get("held_out", ())
+    if not hashes:
+        log.warning("%s lists no held-out rows, so it may have learned from the rows that evaluate this run.", folder)
         return
-    unread = sum(row_hash(row)[:16] <= max(named) for row in rows[:num_held_out])
+    unread = sum(row_hash(row)[:16] <= max(hashes) for row in rows[:num_held_out])
     if unread < num_held_out:
         raise ValueError(
             f"The head to start from may have trained on {num_held_out - unread} of the {num_held_out} rows to hold "
-            f"out (it held out {len(named)} rows of its own text); "
+            f"out (it held out {len(hashes)} rows of its own text); "
             + (f"give --validation-rows {unread} or fewer." if unread else "give more text.")
         )
 
 
 def write_manifest(folder: Path, rows: Sequence[Row], num_held_out: int, target: str) -> None:
-    """What a head learns from: texts and tokens by kind, answers by temperature, and which texts are held out."""
+    """Write the manifest of a head: texts and tokens by kind, answers by temperature, and the held-out texts."""
     hashes, kinds = [row_hash(row) for row in rows], {}
     for row in rows:
         counts = kinds.setdefault(row.kind, {"rows": 0, "tokens": 0, "learned_tokens": 0})
@@ -84,16 +86,18 @@ def write_manifest(folder: Path, rows: Sequence[Row], num_held_out: int, target:
             counts[name] += value
     manifest = {
         "target": target,
-        "counts": {name: sum(each[name] for each in kinds.values()) for name in ("rows", "tokens", "learned_tokens")},
+        "counts": {
+            name: sum(counts[name] for counts in kinds.values()) for name in ("rows", "tokens", "learned_tokens")
+        },
         "kinds": dict(sorted(kinds.items())),
         "temperatures": dict(sorted(Counter(str(row.temp) for row in rows).items())),
         "rows_sha256": hashlib.sha256("".join(hashes).encode()).hexdigest(),
-        "held_out": [each[:16] for each in hashes[:num_held_out]],
+        "held_out": [sha256[:16] for sha256 in hashes[:num_held_out]],
     }
     write_atomically(folder / MANIFEST_NAME, json.dumps(manifest, indent=1) + "\n")
 
 
 def add_minutes(folder: Path, minutes: float) -> None:
-    """Notes in a head's manifest how long it was trained, the heads included that it went on from."""
+    """Store a head's training time in its manifest, including that of the heads it started from."""
     manifest = read_manifest(folder) | {"minutes": round(minutes, 1)}
     write_atomically(folder / MANIFEST_NAME, json.dumps(manifest, indent=1) + "\n")

@@ -1,6 +1,7 @@
-"""Training a head for a target: `train(config)` reads features, learns, calibrates, and returns the head.
+"""Training of a head: `train(config)` extracts features, learns, calibrates, and returns the head.
 
-`TrainConfig` is all of it as plain data; the command `train` only fills it.
+`TrainConfig` has all settings as plain data; the command `train` only fills it in. `accelerate launch` starts several
+processes, which share the extraction and each step's batches.
 """
 
 import logging
@@ -10,6 +11,7 @@ from dataclasses import fields as fields_of
 from functools import partial
 from pathlib import Path
 
+from accelerate import PartialState
 from torch import Tensor
 
 from jakiro.config import About, require, setting
@@ -21,7 +23,7 @@ from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.kinds import make_head
 from jakiro.loading import registry
-from jakiro.loading.loader import choose_device, read_target
+from jakiro.loading.loader import read_target
 from jakiro.loading.weights import load_config
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import Row, read_corpus, read_manifest
@@ -41,23 +43,25 @@ from jakiro.training.start import (
     frequent_token_ids,
     head_config,
 )
-from jakiro.training.trainer import Trainer
+from jakiro.training.trainer import Trainer, TrainingFolders, join_processes
 from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, held_out, report
 
-# Held-out texts that every checkpoint is judged on
+# Held-out texts that evaluate every checkpoint
 NUM_CHECKED = 16
-# Texts that first weights are fitted on
+# Texts to which the first weights are fitted
 START_TEXTS = 110
+# Of Jakiro's heads; as the shipped ones, see docs/training.md
+DEFAULT_FUSION = "decoupled"
 log = logging.getLogger("jakiro")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """All that a training is, as plain data.
+    """All settings of a training, as plain data.
 
     Attributes:
-        options: how the head learns; its seed also draws the first weights, its held-out texts are the corpus' first.
-        fusion, expert_width, draft_vocab: the head's shape, see its kind's config.
+        options: how the head is trained; its seed also initialises the head.
+        fusion: shape of the head, as `expert_width` and `draft_vocab`; see the config of its kind.
     """
 
     corpora: tuple[str, ...] = setting(About.CORPORA, argument=True)
@@ -66,11 +70,14 @@ class TrainConfig:
     options: TrainingOptions
     target: str | None = setting(About.TARGET, None)
     init: str | None = setting(
-        "A head of the same shape to start from, with a fresh schedule; its width and vocabulary are the default.", None
+        "A head of the same shape to start from, with a fresh schedule; width, fusion and vocabulary default to its.",
+        None,
     )
     method: str | None = setting("The drafting method to train a head for, see `methods`; jakiro if not given.", None)
     methods_from: tuple[str, ...] = setting(About.METHODS_FROM, (), repeated=True)
-    fusion: str | None = setting("For jakiro: summed (with the contrastive branch; default) or decoupled.", None)
+    fusion: str | None = setting(
+        "For jakiro: decoupled (default, as the shipped heads) or summed (with the contrastive branch).", None
+    )
     expert_width: int | None = setting("Inner width of an expert; default: that of --init, else the hidden size.", None)
     draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
     max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
@@ -82,27 +89,31 @@ class TrainConfig:
 
 
 def train(config: TrainConfig) -> DraftHead:
-    """Features, training, calibration and report; the head is saved with its card, too.
+    """Extract features, train, calibrate and report; the head is also saved, with its model card.
 
     Raises:
         ValueError, OSError: one sentence.
+        TrainingStopped: see `Trainer.run`.
     """
-    plan = planned(config)
-    material = read_features(plan)
-    head = started(plan, material)
-    finish(plan, material, learn(plan, material, head))
+    process = join_processes(config.device)
+    plan = make_plan(config)
+    material = read_features(plan, process)
+    head = initialise(plan, material)
+    trainer = learn(plan, material, head)
+    if process.is_main_process:
+        finish(plan, material, trainer)
     return head
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is trained on which text.
+    """The head to train, and the texts.
 
     Attributes:
-        rows: the corpus' texts, the first of them held out.
-        known: methods, and the kinds of heads that they bring.
-        head: not bound before `started`, with all weights of the head to start from, where there is one.
-        init: the folder of that head; None where there is none.
+        rows: texts of the corpus; the first ones are held out.
+        known: methods, with the kinds of their heads.
+        head: not bound before `initialise`; with `init`, it has that head's weights.
+        init: folder of the head to start from, or None.
     """
 
     config: TrainConfig
@@ -113,16 +124,19 @@ class Plan:
 
     @property
     def held_out(self) -> list[Row]:
+        """Texts that are not learned from."""
         return self.rows[: self.config.options.num_validation]
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What the target gives: features, and the rows that a head shares.
+    """Features of the target, and its matrices that a head shares.
 
     Attributes:
-        embedding, output_weight: (vocab_size, hidden) float32, on the device that trains.
-        target_sha256: of the weights that gave the features; empty where it is unknown.
+        cache: features of the corpus.
+        embedding: (vocab_size, hidden) float32, on the device that trains.
+        output_weight: (vocab_size, hidden) float32, on the device that trains.
+        target_sha256: hash of the target's weights; empty if unknown.
     """
 
     cache: FeatureCache
@@ -131,10 +145,10 @@ class Material:
     target_sha256: str
 
 
-def planned(config: TrainConfig) -> Plan:
-    """Reads the corpus and the head to start from, and refuses what cannot work before anything is computed."""
+def make_plan(config: TrainConfig) -> Plan:
+    """Read the corpus and the head to start from, and check the settings before anything is computed."""
     known, num_held_out = METHODS.with_further(methods_of(config.methods_from)), config.options.num_validation
-    kind, fields = _shape_of(config, known)
+    kind, fields = _head_shape(config, known)
     text = load_config(config.target).get_text_config()
     rows = in_order_of_content(read_corpus(list(map(Path, config.corpora)), text.vocab_size), config.max_tokens)
     require(
@@ -142,7 +156,7 @@ def planned(config: TrainConfig) -> Plan:
         f"The corpus has {len(rows)} rows and {num_held_out} are held out; write more, or hold out fewer "
         "(--validation-rows).",
     )
-    _refuse_short_rows(rows[:num_held_out])
+    _check_held_out(rows[:num_held_out])
     fields |= {"target_name": config.target or registry.DEFAULT_TARGET}
     if not config.init:
         head = make_head(head_config(kind, text, config.expert_width, config.draft_vocab, **fields), known.kinds)
@@ -150,6 +164,8 @@ def planned(config: TrainConfig) -> Plan:
     folder = registry.resolve(config.target, config.init).head_folder()
     refuse_rows_that_were_learned(folder, rows, num_held_out)
     source = load_head(folder, kinds=known.kinds)
+    if "fusion" not in fields and source.config.kind == kind.name and hasattr(source.config, "fusion"):
+        fields |= {"fusion": source.config.fusion}
     width = config.expert_width or getattr(source.config, "expert_intermediate_size", None)
     vocabulary = source.config.draft_vocab_size if config.draft_vocab is None else config.draft_vocab
     head = make_head(head_config(kind, text, width, vocabulary, **fields), known.kinds)
@@ -159,22 +175,25 @@ def planned(config: TrainConfig) -> Plan:
     return Plan(config, rows, known, head, folder)
 
 
-def read_features(plan: Plan) -> Material:
-    """Has the target read the text; the manifest in the head's folder then says which text that was."""
-    config, device = plan.config, choose_device(plan.config.device)
-    model, _, sha256 = read_target(config.target, device, target_dtype(device))
+def read_features(plan: Plan, process: PartialState) -> Material:
+    """Extract this process's share of the features, and write the manifest of the corpus into the head's folder."""
+    config = plan.config
+    model, _, sha256 = read_target(config.target, process.device, target_dtype(process.device))
     check_output_function(model)
     target = plan.head.config.target_name
     folder = Path(config.features) if config.features else Path(config.work) / "features"
-    write_manifest(Path(config.out), plan.rows, config.options.num_validation, target)
+    if process.is_main_process:
+        write_manifest(Path(config.out), plan.rows, config.options.num_validation, target)
     layers = plan.head.config.layers_of(model.config.get_text_config().num_hidden_layers)
-    extract(model, plan.rows, folder, layers, sha256 or target, config.options.precision)
+    part = process.process_index, process.num_processes
+    extract(model, plan.rows, folder, layers, sha256 or target, config.options.precision, part)
+    process.wait_for_everyone()
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
-    return Material(FeatureCache(folder), *(each.weight.detach().float() for each in tables), sha256 or "")
+    return Material(FeatureCache(folder), *(table.weight.detach().float() for table in tables), sha256 or "")
 
 
-def started(plan: Plan, material: Material) -> DraftHead:
-    """The head, bound to its target, with its first weights."""
+def initialise(plan: Plan, material: Material) -> DraftHead:
+    """Return the head, bound to its target and with its first weights."""
     head, cache, options = plan.head, material.cache, plan.config.options
     head.config = replace(head.config, target_sha256=material.target_sha256)
     first, device, shape = options.num_validation, material.output_weight.device, head.config
@@ -188,11 +207,11 @@ def started(plan: Plan, material: Material) -> DraftHead:
 
 
 def learn(plan: Plan, material: Material, head: DraftHead) -> Trainer:
-    """Trains the head to the end of its schedule."""
+    """Train the head to the end of its schedule."""
     config, checked = plan.config, range(len(plan.held_out[:NUM_CHECKED]))
-    folders = Path(config.out), Path(config.work) / "state", config.logdir and Path(config.logdir)
+    folders = TrainingFolders(Path(config.out), Path(config.work) / "state", config.logdir and Path(config.logdir))
     validate = partial(agreement, data=held_out(material.cache, checked, material.output_weight))
-    trainer = Trainer(head, material.cache, config.options, *folders, validate, kinds=plan.known.kinds)
+    trainer = Trainer(head, material.cache, config.options, folders, validate, kinds=plan.known.kinds)
     if config.resume:
         trainer.resume()
     trainer.run()
@@ -200,7 +219,7 @@ def learn(plan: Plan, material: Material, head: DraftHead) -> Trainer:
 
 
 def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
-    """Calibrates the head on the held-out texts, saves it with its card and its minutes, and logs a report."""
+    """Calibrate the head on the held-out texts, save it with its model card and training time, and log a report."""
     config, out, rows = plan.config, Path(plan.config.out), plan.held_out
     log.info("Calibrating on %d held-out rows.", len(rows))
     data = held_out(material.cache, range(len(rows)), material.output_weight)
@@ -218,25 +237,27 @@ def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
 
 
 def calibrated(objective: Objective, data: HeldOut, seed: int, out: Path) -> None:
-    """Fits the calibration on held-out texts and saves the head with it."""
+    """Fit the calibration on held-out texts and save the head with it."""
     head = objective.head.eval()
     head.config = replace(head.config, calibration=fit_calibration(objective, data, seed))
     save_head(head, out)
 
 
-def _shape_of(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
-    """The kind of head that a method drafts with, and the fields of its config that the method sets.
+def _head_shape(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
+    """Return the kind of a method's head, and the fields of its config that the method sets.
 
     Raises:
-        ValueError: an unknown method, or one that has no head of its own or none that is trained here.
+        ValueError: the method is unknown, or has no head that can be trained.
     """
     method = DEFAULT if config.method is None else known.named(config.method)
     if method.trains is None:
-        names = ", ".join(name for name, each in known.items() if each.trains is not None)
+        names = ", ".join(name for name, other in known.items() if other.trains is not None)
         raise ValueError(f"No heads are trained for {method.name}; choose one of {names}.")
     kind = known.kinds[method.needs.head[0]]
-    require(kind.start is not None, f"Heads of the kind {kind.name} cannot be trained here: it brings no start.")
+    require(kind.start is not None, f"Heads of the kind {kind.name} cannot be trained: it has no function start.")
     shape = method.trains
+    if config.fusion is None and config.init is None and method is DEFAULT:
+        shape = shape | {"fusion": DEFAULT_FUSION}
     if config.fusion is not None:
         settable = {field.name for field in fields_of(kind.config)} - set(shape)
         require("fusion" in settable, f"--fusion has no effect on heads for {method.name}; leave it out.")
@@ -244,8 +265,8 @@ def _shape_of(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
     return kind, shape
 
 
-def _refuse_short_rows(held_out: Sequence[Row]) -> None:
-    """Raises ValueError where no held-out text is long enough to be judged on at every depth."""
+def _check_held_out(held_out: Sequence[Row]) -> None:
+    """Raise ValueError if no held-out text is long enough to evaluate every depth."""
     checked, steps = held_out[:NUM_CHECKED], max(MAX_DEPTH, NUM_STEPS)
     if not any(len(row.ids) > max(row.l0, steps + 2) for row in checked):
         raise ValueError(
@@ -255,10 +276,11 @@ def _refuse_short_rows(held_out: Sequence[Row]) -> None:
 
 
 def _recipe(trainer: Trainer, config: TrainConfig, rows: Sequence[Row]) -> dict[str, object]:
-    """How a head was trained, for its card: what came of it, and every option."""
+    """Return how a head was trained, for its model card: duration, text, and every option."""
     options, learned = trainer.options, rows[trainer.options.num_validation :]
-    given = {"method": config.method or "not named", "start from": config.init or "least squares"}
-    given["minutes, steps"] = f"{trainer.elapsed / 60:.1f}, {trainer.step:,}"
-    given["text"] = f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)"
+    recipe = {"method": config.method or DEFAULT.name, "start from": config.init or "least squares"}
+    recipe["minutes, steps"] = f"{trainer.elapsed / 60:.1f}, {trainer.step:,}"
+    recipe["batches per step"] = trainer.step_batches
+    recipe["text"] = f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)"
     values = asdict(options) | {f"{name} weight": value for name, value in asdict(options.weights).items()}
-    return given | {name.replace("_", " "): values[name] for name in values if name != "weights"}
+    return recipe | {name.replace("_", " "): values[name] for name in values if name != "weights"}

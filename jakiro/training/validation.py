@@ -1,4 +1,4 @@
-"""A head's quality on held-out text: agreement with the target's choices, and τ along it."""
+"""Evaluation of a head on held-out text: agreement with the target's choices, and τ along the text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class HeldOut:
 
 @torch.no_grad()
 def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor) -> HeldOut:
-    """Reads sequences onto the output rows' device; computes the target's greedy choices over its whole vocabulary."""
+    """Read texts onto the device of the output rows and compute the target's greedy choices."""
     device = output_weight.device
     batches = [cache.batch(group).to(device) for group in length_buckets(cache.lengths, indices, BATCH_TOKENS)]
     choices = []
@@ -50,33 +50,33 @@ def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor)
 
 @torch.no_grad()
 def agreement(objective: Objective, data: HeldOut, num_steps: int = NUM_STEPS) -> dict[str, float]:
-    """Shares of positions where the head's first guess, or one of its first three, is the target's choice.
+    """Return the shares of positions where the target's choice is among the head's first one or three candidates.
 
-    `main_k` reads the head's own features k − 1 times; `contrastive_k` is predicted one position further from the same
-    pass.
+    `main_k` reads the head's own features k − 1 times; `contrastive_k` is predicted by the same pass for the next
+    position.
     """
     totals: dict[str, float] = {}
     head, count = objective.head, 0
     for batch, choice in zip(data.batches, data.choices, strict=True):
         sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
         count += len(position)
-        wanted = choice[sequence, position].unsqueeze(-1)
+        expected = choice[sequence, position].unsqueeze(-1)
         for branch, step, *rows in branch_features(objective, batch, sequence, position, num_steps):
-            hits = head.draft_token_ids[log_q(head, *rows).topk(3).indices] == wanted
-            for name, found in (("top1", hits[:, :1]), ("top3", hits)):
+            hits = head.draft_token_ids[log_q(head, *rows).topk(3).indices] == expected
+            for name, columns in (("top1", hits[:, :1]), ("top3", hits)):
                 key = f"{branch}_{step}/{name}"
-                totals[key] = totals.get(key, 0) + found.sum().item()
+                totals[key] = totals.get(key, 0) + columns.sum().item()
     return {name: total / count for name, total in totals.items()}
 
 
 def branch_features(
     objective: Objective, batch: Batch, sequence: Tensor, position: Tensor, num_steps: int
 ) -> Iterator[tuple[str, int, Tensor, Tensor | None]]:
-    """What each branch predicts the target's choices at the given positions from.
+    """Yield the features from which each branch predicts the target's choices at these positions.
 
     Yields:
-        "main" or "contrastive", the unrolled step or the level, (positions, hidden) features ((experts, positions,
-        hidden) with decoupled fusion), and there the log of the (positions, experts) router weights.
+        "main" or "contrastive"; the unrolled step or the level; (positions, hidden) features, with decoupled fusion
+        (experts, positions, hidden); and with decoupled fusion the log of the (positions, experts) router weights.
     """
     for step, output in enumerate(objective.unroll(batch, num_steps, None), start=1):
         if objective.head.mixes_experts:
@@ -89,7 +89,7 @@ def branch_features(
 
 
 def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None, temperature: float = 1.0) -> Tensor:
-    """(positions, draft vocabulary) log probabilities of the draft at a temperature; see `branch_features`."""
+    """Return the draft's (positions, draft vocabulary) log probabilities at a temperature; see `branch_features`."""
     log_probs = (head.logits(features) / temperature).log_softmax(-1)
     return log_probs if router_log is None else mixture(log_probs + router_log.T[..., None])
 
@@ -98,11 +98,15 @@ def report(
     objective: Objective, cache: FeatureCache, rows: Sequence[Row], data: HeldOut,
     known: Methods = METHODS, budgets: Sequence[int] = NODE_BUDGETS,
 ) -> dict[str, float]:  # fmt: skip
-    """Agreement, and τ by node budget along up to 12 texts that the target wrote greedily.
+    """Return the agreement, and τ by number of nodes along up to 12 texts that the target wrote greedily.
 
     Args:
-        rows: the held-out texts, the first of the cache.
-        known: methods, among them the one that drafts with such heads.
+        objective: of the head.
+        cache: features of the texts.
+        rows: the held-out texts, the first ones of the cache.
+        data: see `held_out`.
+        known: methods, including that of the head.
+        budgets: numbers of nodes.
     """
     numbers = agreement(objective, data)
     greedy = [(index, row.a0) for index, row in enumerate(rows) if row.temp == 0][:12]

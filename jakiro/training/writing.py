@@ -1,7 +1,6 @@
-"""A target continues many texts at once; the next texts soon take finished ones' places in the batch.
+"""Continuous batching: the target continues many texts at once, and new texts replace finished ones in the batch.
 
-Sampling is keyed by (seed, position) as everywhere else, so a text does not depend on the others in its batch. What the
-texts are for, and where they go, is decided elsewhere.
+Sampling noise is a function of (seed, position), so a text does not depend on the others in its batch.
 """
 
 from collections import deque
@@ -15,10 +14,11 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from jakiro.core.noise import KeyedNoise
 from jakiro.models.families import output_function
+from jakiro.ops.cache import cache_argument
 
-# A pass that reads texts waits until this part of a large batch is free, so that it reads several
+# New texts are read when at least 1/16 of the batch is free, so that one pass reads several
 _JOINING_SHARE = 16
-# Columns of the cache that are made at once
+# Columns by which the cache grows
 _SPARE = 64
 
 
@@ -27,13 +27,13 @@ class TextRequest:
     """A text to continue.
 
     Attributes:
-        number: the caller's name for it.
+        number: identifies the text for the caller.
         ids: token ids to continue, at least one.
-        seed: keys the noise together with the absolute position.
+        seed: of the noise, together with the absolute position.
         temperature: 0 is greedy.
-        max_new_tokens: longest continuation.
-        top_k: sample from so many tokens; 0 means all.
-        overhang: tokens to write after the end, which a stop id or the limit sets.
+        max_new_tokens: maximum length of the continuation.
+        top_k: sample from this number of tokens; 0 means all.
+        overhang: number of tokens to write after the end (a stop id or the limit).
     """
 
     number: int
@@ -65,12 +65,13 @@ class _Text:
 def write_texts(
     model, queue: deque[TextRequest], batch_size: int, stop_ids: Collection[int]
 ) -> Iterator[tuple[TextRequest, list[int]]]:
-    """Yields every text as soon as it has ended: its request, and the new ids, stop id and overhang included.
+    """Yield each text when it ends: its request, and the new ids with stop id and overhang.
 
     Args:
-        model: a transformers causal language model, on a CPU faster with packed layers, see `pack_linears`.
-        queue: emptied from the left; the caller may add requests between two results.
-        batch_size: texts written at once.
+        model: a transformers causal language model; on a CPU, packed layers are faster, see `pack_linears`.
+        queue: consumed from the left; the caller may add requests between two results.
+        batch_size: number of texts written at once.
+        stop_ids: ids that end a text.
     """
     batch = _Batch(model, stop_ids)
     together = max(batch_size // _JOINING_SHARE, 1)
@@ -87,24 +88,24 @@ def write_texts(
 
 
 class _Layer(DynamicLayer):
-    """Keys and values with room after them, so that a new token copies its own column alone."""
+    """Keys and values with spare columns, so that a new token copies only its own column."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
         start, new = self.get_seq_length(), (key_states, value_states)
         end = start + key_states.shape[2]
-        if not start or end > self._room[0].shape[2]:
-            room = [functional.pad(each, (0, 0, start, _SPARE)) for each in new]
-            for each, before in zip(room, (self.keys, self.values) if start else (), strict=bool(start)):
-                each[:, :, :start] = before
-            self._room, self.is_initialized = room, True
-        for each, states in zip(self._room, new, strict=True):
-            each[:, :, start:end] = states
-        self.keys, self.values = (each[:, :, :end] for each in self._room)
+        if not start or end > self._buffers[0].shape[2]:
+            buffers = [functional.pad(states, (0, 0, start, _SPARE)) for states in new]
+            for buffer, before in zip(buffers, (self.keys, self.values) if start else (), strict=bool(start)):
+                buffer[:, :, :start] = before
+            self._buffers, self.is_initialized = buffers, True
+        for buffer, states in zip(self._buffers, new, strict=True):
+            buffer[:, :, start:end] = states
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
         return self.keys, self.values
 
 
 def _cache(pairs: Iterable[tuple[Tensor, Tensor]] = ()) -> Cache:
-    """A cache with these keys and values of each layer, (texts, kv_heads, columns, head_dim)."""
+    """Return a cache with these keys and values of each layer, (texts, kv_heads, columns, head_dim)."""
     cache = Cache(layer_class_to_replicate=_Layer)
     for index, pair in enumerate(pairs):
         cache.update(*pair, index)
@@ -112,7 +113,7 @@ def _cache(pairs: Iterable[tuple[Tensor, Tensor]] = ()) -> Cache:
 
 
 class _Batch:
-    """Texts being written, padded on the left, with their keys and values."""
+    """The texts in progress, padded on the left, with their keys and values."""
 
     def __init__(self, model, stop_ids: Collection[int]) -> None:
         self.model, self.stop_ids, self.device = model, stop_ids, model.device
@@ -122,7 +123,7 @@ class _Batch:
         self.cache = _cache()
 
     def join(self, requests: list[TextRequest]) -> None:
-        """Reads the requests' texts and writes the first token of each."""
+        """Read the texts of requests and write the first token of each."""
         longest = max(len(request.ids) for request in requests)
         padding = [longest - len(request.ids) for request in requests]
         padded = [[0] * count + request.ids for count, request in zip(padding, requests, strict=True)]
@@ -131,19 +132,19 @@ class _Batch:
         cache, texts = _cache(), [_Text(request) for request in requests]
         self._run(texts, ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
         width = max(longest, self.mask.shape[1])
-        self.mask = torch.cat([functional.pad(each, (width - each.shape[1], 0)) for each in (self.mask, mask)])
+        self.mask = torch.cat([functional.pad(rows, (width - rows.shape[1], 0)) for rows in (self.mask, mask)])
         self.cache = _stacked(self.cache, cache, width) if self.texts else cache
         self.texts += texts
 
     def advance(self) -> None:
-        """Writes one more token of every text."""
+        """Write one more token of every text."""
         positions = self.mask.sum(-1, keepdim=True)
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.texts), 1)], dim=1)
         ids = torch.tensor([[text.written[-1]] for text in self.texts], device=self.device)
         self._run(self.texts, ids, self.mask, positions, self.cache)
 
     def leave(self) -> list[_Text]:
-        """Removes and returns the finished texts, and removes padding that no other text needs."""
+        """Remove and return the finished texts, and remove padding that no text requires."""
         finished = [text for text in self.texts if text.finished]
         if not finished:
             return []
@@ -161,16 +162,17 @@ class _Batch:
         return finished
 
     def _run(self, texts: list[_Text], ids: Tensor, mask: Tensor, positions: Tensor, cache: Cache) -> None:
-        features = self.model.base_model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache
-        ).last_hidden_state
+        base_model = self.model.base_model
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+        inputs[cache_argument(type(base_model).forward)] = cache
+        features = base_model(**inputs).last_hidden_state
         tokens = _choices(texts, self.output(features[:, -1]).float())
         for text, token in zip(texts, tokens, strict=True):
             text.take(token, self.stop_ids)
 
 
 def _choices(texts: Sequence[_Text], logits: Tensor) -> list[int]:
-    """The next token of every text; logits are (texts, vocab_size) float32."""
+    """Return the next token of every text; logits are (texts, vocab_size) float32."""
     tokens = logits.argmax(-1)
     sampled: dict[int, list[int]] = {}
     for place, text in enumerate(texts):
@@ -182,9 +184,9 @@ def _choices(texts: Sequence[_Text], logits: Tensor) -> list[int]:
 
 
 def _sample(logits: Tensor, texts: Sequence[_Text], top_k: int) -> Tensor:
-    """(texts,) sampled tokens, each with the noise of its own seed and position.
+    """Return (texts,) sampled tokens, each with the noise of its own seed and position.
 
-    What `jakiro.core.sampling` draws for one answer, for a batch whose seeds, positions and temperatures differ.
+    The choice is that of `jakiro.core.sampling`, for a batch with different seeds, positions and temperatures.
     """
 
     def column(values: list, dtype: torch.dtype) -> Tensor:
@@ -201,10 +203,10 @@ def _sample(logits: Tensor, texts: Sequence[_Text], top_k: int) -> Tensor:
 
 
 def _stacked(first: Cache, second: Cache, width: int) -> Cache:
-    """Both caches' texts, padded on the left to `width` columns."""
+    """Return the texts of both caches, padded on the left to `width` columns."""
 
     def joined(*parts: Tensor) -> Tensor:
         return torch.cat([functional.pad(part, (0, 0, width - part.shape[2], 0)) for part in parts])
 
     pairs = zip(first.layers, second.layers, strict=True)
-    return _cache((joined(one.keys, other.keys), joined(one.values, other.values)) for one, other in pairs)
+    return _cache((joined(ours.keys, theirs.keys), joined(ours.values, theirs.values)) for ours, theirs in pairs)

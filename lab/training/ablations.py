@@ -22,7 +22,7 @@ from jakiro.training.evaluate import EvaluateConfig, evaluate
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.train import TrainConfig, train
-from jakiro.training.trainer import STATE_NAME
+from jakiro.training.trainer import complete_checkpoints
 
 BASE = "base"
 NUMBERS_NAME, TABLE_NAME = "tau.json", "ablations.md"
@@ -107,7 +107,7 @@ def ablate(
             options = learned | by_name[BASE] | by_name[name] | folders
             if "max_tokens" in by_name[name]:
                 options["features"] = None
-            train(configured(**options, resume=(folder / "work" / "state" / STATE_NAME).is_file()))
+            train(configured(**options, resume=bool(complete_checkpoints(folder / "work" / "state"))))
             numbers = evaluate(replace(measured, head=str(folder / "head"))).to_json()
             write_atomically(folder / NUMBERS_NAME, numbers)
     (out / TABLE_NAME).write_text(table(out, list(by_name)), encoding="utf-8")

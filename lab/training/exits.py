@@ -36,7 +36,7 @@ from jakiro.training.losses import LossWeights, Objective, learnable_positions, 
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import in_order_of_content, refuse_rows_that_were_learned, write_manifest
 from jakiro.training.start import continue_weights, frequent_token_ids, head_config
-from jakiro.training.trainer import Trainer
+from jakiro.training.trainer import Trainer, TrainingFolders
 from jakiro.training.validation import HeldOut, agreement, held_out
 from lab import KNOWN
 from lab.layers.exit_head import ExitHead, NestedHead, scaled
@@ -208,7 +208,12 @@ def train_exit(
         continue_weights(head, trained)
     checked = held_out(cache, range(validation_rows), output)
     trainer = ExitTrainer(
-        head, cache, options, divergence, out, work / "state", validate=partial(agreement, data=checked)
+        head,
+        cache,
+        options,
+        divergence,
+        TrainingFolders(out, work / "state"),
+        validate=partial(agreement, data=checked),
     )
     trainer.run()
     head.eval()

@@ -44,7 +44,7 @@ def test_unwritable_cache_is_a_problem(own_cache, tmp_path, capsys):
     (tmp_path / "cache").write_text("")
     code, out, _ = run(capsys, "doctor")
     assert code == 1
-    assert re.search(r"problem cache: .*cannot be written: .*; a file stands where .*JAKIRO_CACHE\.", out)
+    assert re.search(r"problem cache: .*cannot be written: .*; a file has the place .*JAKIRO_CACHE\.", out)
 
 
 def changed_config(folder, **values):

@@ -160,7 +160,7 @@ def test_methods_from_a_module_of_this_folder_are_listed_and_run(generator, caps
     monkeypatch.chdir(ROOT / "docs")
     monkeypatch.setattr(sys, "path", list(sys.path))
     code, out, _ = run(capsys, "methods", "--methods-from", "echo")
-    assert code == 0 and "Repeats what stood eight tokens before." in out
+    assert code == 0 and "Repeats the last eight tokens." in out
     code, _, _ = run(capsys, "generate", "--prompt", "hi", "--methods-from", "echo", "--method", "echo")
     assert code == 0 and generator.calls[-1][2] == "echo"
     code, out, _ = run(capsys, "race", "--prompt", "hi", "--methods-from", "echo", "--methods", "autoregressive,echo")

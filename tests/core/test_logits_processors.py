@@ -75,7 +75,7 @@ def test_logits_of_each_node_equal_transformers_processors_on_its_prefix(values,
     if ours.penalties is not None:
         at_all = ours.penalties.adjust(logits, tree.token_ids, drafted_path(mask))
         at_seen = ours._penalise(logits, tree, mask)
-        assert torch.equal(at_all, at_seen), "captured passes adjust all tokens, other passes only those in the text"
+        assert torch.equal(at_all, at_seen), "adjusting all tokens must equal adjusting tokens of the text"
     forbidden = ours.forbidden_by(TOKENS)
     for node in range(1, len(TOKENS)):
         assert (forbidden[node] is not None) == bool(adjusted[PARENTS[node], TOKENS[node]] == -torch.inf)

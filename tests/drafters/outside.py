@@ -17,3 +17,5 @@ if MODULES == [""]:
     pytest.exit("JAKIRO_METHODS_FROM must name a module with METHODS, such as echo with PYTHONPATH=docs.", 2)
 SUBJECTS = methods_from(MODULES)
 KNOWN = METHODS.with_further(SUBJECTS)
+# The first chain of a drafter is checked on the host
+FIRST_STEP_READS = 2

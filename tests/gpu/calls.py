@@ -91,7 +91,7 @@ def first_call(setup: Setup) -> list[Item]:
             *setup.tests(CUDA_TESTS, "-k", "waits_for or planted"),
         ),
         item(
-            "identity-tiny", "Does CUDA accept every capture, and are drafted texts those of plain decoding?", 60,
+            "identity-tiny", "Does CUDA accept every capture, and do drafted texts equal plain decoding?", 60,
             *setup.work("identity", "--shape", "tiny", "--tokens", sizes.tiny_tokens),
         ),
         item("7b-exact", "How long are steps of a 7B pair, exact?", 75, *setup.work("costs", *large, "exact")),
@@ -118,7 +118,7 @@ def second_call(setup: Setup) -> list[Item]:
         item("answer", "Does the pair load and answer?", 60, *setup.jakiro("generate", *setup.pair, *prompt)),
         item("bench", "Speed compared with plain decoding and transformers.", 110, *setup.bench("bench", *methods)),
         item(
-            "identity-pair", "Are drafted texts those of plain decoding?", 60,
+            "identity-pair", "Do drafted texts equal plain decoding?", 60,
             *setup.work("identity", *setup.pair, "--tokens", sizes.pair_tokens),
         ),
         item(

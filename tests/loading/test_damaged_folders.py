@@ -102,7 +102,7 @@ EARLY = {
     "a generation config that is no JSON": (text("generation_config.json", "{"), "generation_config.json is not JSON"),
 }
 LATE = {
-    "scales beside plain weights": (
+    "scales with plain weights": (
         stored_as(torch.float32, weight_scale=SCALE, input_scale=SCALE),
         "its weights hold tensors that its config does not imply: model.layers.0.",
         "input_scale, model.layers.0.",

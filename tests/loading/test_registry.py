@@ -60,25 +60,25 @@ def working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("head", "old"):
         (tmp_path / "runs" / name).mkdir(parents=True)
-    monkeypatch.setattr(registry, "fetch_head", lambda hub_id: pytest.fail("the Hub was asked"))
+    monkeypatch.setattr(registry, "fetch_head", lambda hub_id: pytest.fail("a request was sent to the Hub"))
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("runs/hed", "There is no folder runs/hed with a {what}; did you mean runs/head?"),
-        ("rnus/head", "There is no folder rnus/head with a {what}; did you mean runs/head?"),
-        ("rums/od/", "There is no folder rums/od/ with a {what}; did you mean runs/old?"),
+        ("runs/hed", "There is no folder runs/hed with a {kind}; did you mean runs/head?"),
+        ("rnus/head", "There is no folder rnus/head with a {kind}; did you mean runs/head?"),
+        ("rums/od/", "There is no folder rums/od/ with a {kind}; did you mean runs/old?"),
         (
             "runs/xyz",
-            "There is no folder runs/xyz with a {what}; the nearest existing folder is runs, it holds head, old.",
+            "There is no folder runs/xyz with a {kind}; the nearest existing folder is runs, it holds head, old.",
         ),
         (
             "./zzz/yyy",
-            "There is no folder ./zzz/yyy with a {what}; the nearest existing folder is the current folder, it holds "
+            "There is no folder ./zzz/yyy with a {kind}; the nearest existing folder is the current folder, it holds "
             "runs.",
         ),
-        ("runs/hed.bin", "The {what} runs/hed.bin is a file; give the folder that holds config.json and weights."),
+        ("runs/hed.bin", "The {kind} runs/hed.bin is a file; give the folder that holds config.json and weights."),
     ],
 )
 def test_mistyped_path_is_not_requested_from_the_hub(name, words, working_folder):
@@ -90,7 +90,7 @@ def test_mistyped_path_is_not_requested_from_the_hub(name, words, working_folder
     ):
         with pytest.raises(ValueError) as caught:
             call()
-        assert str(caught.value) == words.format(what=kind)
+        assert str(caught.value) == words.format(kind=kind)
 
 
 @pytest.mark.parametrize("name", ["rnus/model", "someone/model", "Runs-org/model-7b"])

@@ -53,6 +53,14 @@ def test_prompts_can_be_texts_token_ids_or_lists_of_them(client, generator):
     assert [choice.text for choice in texts.choices] == [expected["xyz"], expected["abc"]]
 
 
+def test_token_ids_are_returned_on_request(client, generator):
+    asked = ASKED | {"temperature": 0, "max_tokens": 6, "extra_body": {"return_token_ids": True}}
+    (choice,) = client.chat.completions.create(**asked).choices
+    assert choice.token_ids == generator.run(PROMPT, SamplingParams(max_new_tokens=6)).token_ids
+    with pytest.raises(openai.BadRequestError, match="return_token_ids needs stream: false"):
+        client.chat.completions.create(**asked, stream=True)
+
+
 def test_min_tokens_and_ignore_eos(client, generator, monkeypatch):
     plain = generator.run(PROMPT, SamplingParams(max_new_tokens=16))
     monkeypatch.setattr(generator.target, "stop_ids", {plain.token_ids[2]})

@@ -12,11 +12,11 @@ from tests.support import tiny_generator
 
 LITELLM = """
 import sys, litellm
-asked = {"model": "openai/tiny", "api_base": sys.argv[1], "api_key": "any", "temperature": 0, "max_tokens": 20,
-         "messages": [{"role": "user", "content": sys.argv[2]}]}
-answer = litellm.completion(**asked)
+request = {"model": "openai/tiny", "api_base": sys.argv[1], "api_key": "any", "temperature": 0, "max_tokens": 20,
+           "messages": [{"role": "user", "content": sys.argv[2]}]}
+answer = litellm.completion(**request)
 assert answer.usage.completion_tokens == 20 and answer.choices[0].finish_reason == "length"
-chunks = litellm.completion(**asked, stream=True)
+chunks = litellm.completion(**request, stream=True)
 streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 assert streamed == answer.choices[0].message.content
 sys.stdout.buffer.write(streamed.encode())

@@ -122,7 +122,7 @@ def test_an_invalid_field_is_named(address, fields, param, sentence):
         ({"prompt": ["a", 5]}, "prompt must be a text, a list of token ids, or a list of these; got 5."),
         ({"prompt": ["a"] * 5, "n": 4}, "A request has at most 16 answers; got 5 prompts × n = 4."),
         ({"prompt": [[]]}, "prompt must be a text"),
-        ({"prompt": [99999]}, "Your prompt holds"),
+        ({"prompt": [99999]}, "Your prompt contains"),
         ({"suffix": "end"}, "“suffix” is not supported"),
         ({"best_of": 3}, "best_of must be 1, or equal n; got 3."),
         ({"echo": 1}, "echo should be a valid boolean; got 1."),

@@ -22,7 +22,7 @@ def test_accepted_tokens_are_those_in_the_answer(num_committed, accepted):
     reply = Reply([request], "tiny")
     for event in (("header", None, header()), ("step", None, last), ("end", None, "length")):
         reply.take(0, event)
-    usage = reply.whole()["usage"]
+    usage = reply.to_dict()["usage"]
     assert usage["completion_tokens"] == 1 + num_committed
     assert usage["completion_tokens_details"] == {
         "accepted_prediction_tokens": accepted,

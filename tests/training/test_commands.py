@@ -58,6 +58,13 @@ def test_corpus_of_made_messages_uses_passages_of_another_corpus(target_folder, 
     assert len(read_corpus([tmp_path])) == 2
 
 
+def test_corpus_of_a_base_model_is_refused_with_the_remedy(target_folder, tmp_path):
+    shutil.copytree(target_folder, tmp_path / "base")
+    (tmp_path / "base" / "chat_template.jinja").unlink()
+    result = invoke("corpus", tmp_path / "corpus", "--target", tmp_path / "base", "--rows", 2)
+    assert "has no chat template, as base models have none; give its instruction-tuned version" in str(result.exception)
+
+
 SHIPPED = assets_folder() / "heads" / "smollm2-135m-instruct-summed"
 TRAIN = ("--max-steps", 3, "--batch-tokens", 256, "--expert-width", 8, "--validation-rows", 4, "--draft-vocab", 100)
 
@@ -111,6 +118,8 @@ def test_training_continues_a_head_with_its_width_and_vocabulary(first, train, t
     result = train(*TRAIN[:4], *TRAIN[6:8], *options)
     assert result.exit_code == 0, result.exception
     head, start = load_head(tmp_path / "head"), load_head(first / "head")
+    assert head.config.fusion == start.config.fusion == "decoupled"
+    assert "| method | jakiro |" in (first / "head" / "README.md").read_text()
     assert head.config.expert_intermediate_size == 16 and torch.equal(head.draft_token_ids, start.draft_token_ids)
     for name, weight in head.named_parameters():
         torch.testing.assert_close(weight, start.get_parameter(name), atol=1e-3, rtol=1e-3)
@@ -119,13 +128,16 @@ def test_training_continues_a_head_with_its_width_and_vocabulary(first, train, t
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--method", "eagle2"), r"layers.0.mlp_moe.experts.1.\S+ of shape \(.*\), the options ask for none; give the"),
-        (("--method", "medusa"), r"fc.bias of shape \(16,\), the options ask for none; give the same method"),
         (
-            ("--fusion", "decoupled"),
-            r"down_proj.weight of shape \(16, 16\), the options ask for none; give the same method",
+            ("--method", "eagle2"),
+            r"layers.0.mlp_moe.experts.0.\S+ of shape none, the options require \(16, 16\); use the",
         ),
-        (("--expert-width", 8), r"of shape \(16, 16\), the options ask for \(16, 8\); give the same method"),
+        (("--method", "medusa"), r"fc.bias of shape \(16,\), the options require none; use the same method"),
+        (
+            ("--fusion", "summed"),
+            r"down_proj.weight of shape none, the options require \(16, 16\); use the same method",
+        ),
+        (("--expert-width", 8), r"of shape \(16, 16\), the options require \(8, 16\); use the same method"),
     ],
 )
 def test_head_of_another_shape_is_refused_before_any_computation(
@@ -167,9 +179,7 @@ def test_eagle3_head_is_calibrated(own_cache, target_folder, corpus_folder, tmp_
     assert {"main/1/greedy", "main/2/noise-0.7", "main/1/sampled-kept"} <= set(fitted)
     # A config in our format would not match weights of another project
     before = (folder / "config.json").read_bytes()
-    with pytest.raises(
-        ValueError, match=r"The config of .* names no target; give the one that the head was trained for"
-    ):
+    with pytest.raises(ValueError, match=r"The config of .* names no target; give --target, the model of"):
         calibrate(replace(config, target=None))
     (folder / "head.safetensors").rename(folder / "model.safetensors")
     with pytest.raises(
@@ -286,7 +296,7 @@ def test_invalid_options_are_refused_in_one_sentence(train, arguments, sentence)
     ("arguments", "sentence"),
     [
         (("--rows", 0), "must be at least 1"),
-        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; got 'warm' in it."),
+        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
         (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; got 2"),
     ],
 )

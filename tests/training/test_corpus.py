@@ -10,7 +10,7 @@ from jakiro.models.families import stop_ids
 from jakiro.prompts import load_questions
 from jakiro.text import encode_messages
 from jakiro.training import corpus
-from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, read_corpus, write_part
+from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, TextSource, read_corpus, write_part
 from jakiro.training.exclusion import evaluation_runs, word_runs
 from jakiro.training.messages import made_messages
 from jakiro.training.writing import write_texts
@@ -30,11 +30,11 @@ def writer_of_text():
     return byte_target(num_layers=1), byte_tokenizer()
 
 
-def writer(writer_of_text, folder, options=OPTIONS, prompts=None, batch_size=3, **fields) -> CorpusWriter:
+def writer(writer_of_text, folder, options=OPTIONS, prompts=None, batch_size=3, excluded=(), **fields) -> CorpusWriter:
     model, tokenizer = writer_of_text
     ends = stop_ids(model, tokenizer)
     write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends)
-    return CorpusWriter(write, ends, tokenizer, folder, options, prompts, **fields)
+    return CorpusWriter(TextSource(write, ends, tokenizer, **fields), folder, options, prompts, excluded)
 
 
 def test_stopped_corpus_is_continued_to_the_same_rows(writer_of_text, tmp_path):
@@ -103,7 +103,7 @@ def test_damaged_part_is_named_and_written_again_by_corpus(writer_of_text, tmp_p
     part = tmp_path / "cut" / "part-00000.jsonl.gz"
     part.write_bytes(damage(part.read_bytes()))
     with pytest.raises(
-        ValueError, match=r"part-00000.jsonl.gz is (empty|damaged).*; run corpus again, which writes it"
+        ValueError, match=r"part-00000.jsonl.gz is (empty|corrupted).*; run corpus again, which writes it"
     ):
         read_corpus([tmp_path / "cut"])
     assert writer(writer_of_text, tmp_path / "cut").write(12) > 0
@@ -113,20 +113,22 @@ def test_damaged_part_is_named_and_written_again_by_corpus(writer_of_text, tmp_p
 def test_rows_that_are_counted_by_the_manifest_but_missing_are_reported(writer_of_text, tmp_path):
     writer(writer_of_text, tmp_path).write(12)
     (tmp_path / "part-00001.jsonl.gz").unlink()
-    with pytest.raises(ValueError, match=r"holds \d+ rows, its manifest.json counts \d+; run corpus again"):
+    with pytest.raises(ValueError, match=r"has \d+ rows, its manifest.json counts \d+; run corpus again"):
         read_corpus([tmp_path])
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(ValueError, match=r"manifest.json is damaged"):
+    with pytest.raises(ValueError, match=r"manifest.json is corrupted"):
         read_corpus([tmp_path])
 
 
 @pytest.mark.parametrize(("prompts", "weights", "name"), [
     (["hi", "why?"], "a", "prompts_sha256"), (["hi", "what?"], "b", "target_sha256"),
 ])  # fmt: skip
-def test_other_prompts_and_other_weights_are_other_settings(writer_of_text, tmp_path, prompts, weights, name):
-    writer(writer_of_text, tmp_path, prompts=["hi", "what?"], target_sha256="a")
+def test_other_prompts_and_other_weights_of_that_name_are_other_settings(
+    writer_of_text, tmp_path, prompts, weights, name
+):
+    writer(writer_of_text, tmp_path, prompts=["hi", "what?"], sha256="a")
     with pytest.raises(ValueError, match=rf"other settings \({name}\)"):
-        writer(writer_of_text, tmp_path, prompts=prompts, target_sha256=weights)
+        writer(writer_of_text, tmp_path, prompts=prompts, sha256=weights)
 
 
 def test_seed_out_of_range_is_refused():
@@ -148,12 +150,12 @@ ROW = {"ids": [3, 4, 5, 6], "kind": "prompts", "temp": 0.0, "a0": 2, "l0": 1}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"ids": []}, "its ids are no list of token numbers"),
-        ({"ids": [3, -1]}, "its ids are no list of token numbers"),
-        ({"kind": 3}, "its kind is 3, no text"),
-        ({"temp": float("nan")}, "its temperature is nan, no number from 0 on"),
-        ({"a0": 5}, "its a0 is 5, no place among 4 ids"),
-        ({"l0": None}, "its l0 is None, no place among 4 ids"),
+        ({"ids": []}, "ids must be a list of token ids"),
+        ({"ids": [3, -1]}, "ids must be a list of token ids"),
+        ({"kind": 3}, "kind must be a text; got 3"),
+        ({"temp": float("nan")}, "temp must be a number, 0 or more; got nan"),
+        ({"a0": 5}, "a0 must be an index of 4 ids; got 5"),
+        ({"l0": None}, "l0 must be an index of 4 ids; got None"),
     ],
 )
 def test_row_with_invalid_values_is_named_by_file_and_line(change, words, tmp_path):
@@ -169,7 +171,7 @@ def test_token_that_the_target_lacks_is_named_by_file_and_line(tmp_path):
     path = tmp_path / "part-00000.jsonl.gz"
     write_part(path, [Row(**ROW), Row(**ROW | {"ids": [3, 4, 7, 6]})])
     assert [row.place for row in read_corpus([path], 8)] == [f"{path}, line 1", f"{path}, line 2"]
-    with pytest.raises(ValueError, match=r"part-00000.jsonl.gz, line 2: token 7 is not among the target's 7; give"):
+    with pytest.raises(ValueError, match=r"part-00000.jsonl.gz, line 2: token 7 is not among the target's 7; use"):
         read_corpus([path], 7)
 
 
@@ -183,7 +185,7 @@ def test_token_that_the_target_lacks_is_named_by_file_and_line(tmp_path):
 def test_manifest_with_invalid_values_is_named(values, tmp_path):
     write_part(tmp_path / "part-00000.jsonl.gz", [Row(**ROW)])
     (tmp_path / "manifest.json").write_text(json.dumps(values))
-    with pytest.raises(ValueError, match=r"manifest.json is damaged: (counts|settings|held_out|minutes) is not "):
+    with pytest.raises(ValueError, match=r"manifest.json is corrupted: (counts|settings|held_out|minutes) is not "):
         read_corpus([tmp_path])
 
 

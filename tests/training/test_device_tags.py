@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from accelerate import Accelerator
 
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.loading import loader
@@ -13,7 +14,7 @@ from jakiro.training.calibrate import CalibrateConfig, calibrate
 from jakiro.training.corpus import Row, write_part
 from jakiro.training.losses import LossWeights, objective_for
 from jakiro.training.schedule import TrainingOptions
-from jakiro.training.trainer import Trainer
+from jakiro.training.trainer import Trainer, TrainingFolders
 from jakiro.training.validation import agreement, held_out
 from tests import support
 from tests.device_tags import PRETENDED, DeviceTags
@@ -77,7 +78,7 @@ def test_device_tag_head_is_recalibrated_on_the_device_of_the_target(tmp_path, m
 
 
 @pytest.mark.parametrize("fusion", ["summed", "decoupled"])
-def test_device_tag_training_is_resumed_with_its_average(cache, fusion, tmp_path):
+def test_device_tag_training_is_resumed_with_its_average(cache, fusion, tmp_path, monkeypatch):
     options = TrainingOptions(max_steps=3, batch_tokens=64, num_validation=4, unroll_from=0.5, average_from=0.0)
     seen = []
 
@@ -86,9 +87,10 @@ def test_device_tag_training_is_resumed_with_its_average(cache, fusion, tmp_path
         return seen[-1]
 
     def trainer():
-        return Trainer(head_on(PRETENDED, fusion)[0], cache, options, *folders, validate=validate)
+        return Trainer(head_on(PRETENDED, fusion)[0], cache, options, folders, validate=validate)
 
-    folders = (tmp_path / "out", tmp_path / "state")
+    monkeypatch.setattr(Accelerator, "device", property(lambda self: PRETENDED))
+    folders = TrainingFolders(tmp_path / "out", tmp_path / "state")
     with DeviceTags():
         checked = held_out(cache, [0, 1], head_on(PRETENDED, fusion)[1])
         first = trainer()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from jakiro.models.features import features_of as stock_features
-from jakiro.training.features import FeatureCache, epoch_batches, length_buckets, write_features
+from jakiro.training.features import FeatureCache, FeatureSource, epoch_batches, length_buckets, write_features
 from tests.training.tiny import HIDDEN, features_of, tiny_cache, tiny_sequences, tiny_target
 
 
@@ -19,13 +19,13 @@ def test_interrupted_extraction_is_continued_not_repeated(tmp_path):
         return features_of(target)(ids)
 
     options = {"batch_tokens": 64, "group": 8}
-    first = write_features(tmp_path, tiny_sequences(), HIDDEN, count_and_run, **options)
+    first = write_features(tmp_path, tiny_sequences(), FeatureSource(HIDDEN), count_and_run, **options)
     assert next(first) == 8
     first.close()
     with pytest.raises(ValueError, match="has the features of 8 of 24 sequences; extract all"):
         FeatureCache(tmp_path)
     before = sum(seen)
-    assert list(write_features(tmp_path, tiny_sequences(), HIDDEN, count_and_run, **options)) == [16, 24]
+    assert list(write_features(tmp_path, tiny_sequences(), FeatureSource(HIDDEN), count_and_run, **options)) == [16, 24]
     assert sum(seen) - before == 16
     complete = tiny_cache(tmp_path.with_name("whole"), target)
     assert_equal_features(FeatureCache(tmp_path), complete)
@@ -37,7 +37,11 @@ def layered(target, feature_layers):
 
 def test_cached_rows_equal_the_last_and_additional_layers_of_the_target(tmp_path):
     target, sequences = tiny_target(), tiny_sequences()
-    list(write_features(tmp_path, sequences, HIDDEN, layered(target, (1,)), (1,), batch_tokens=64, group=8))
+    list(
+        write_features(
+            tmp_path, sequences, FeatureSource(HIDDEN, (1,)), layered(target, (1,)), batch_tokens=64, group=8
+        )
+    )
     cache = FeatureCache(tmp_path)
     assert (cache.hidden_size, cache.feature_layers) == (HIDDEN, (1,))
     batch = cache.batch([3, 7])
@@ -69,13 +73,17 @@ def test_epoch_is_a_pure_function_of_seed_and_number():
     (HIDDEN, "other weights", r"has other features \(target\); name an empty"),
     (2 * HIDDEN, "these weights", r"has other features \(hidden_size\); name an empty"),
 ])  # fmt: skip
-def test_cache_of_another_target_is_refused_and_unchanged(tmp_path, hidden_size, target, sentence):
-    """Covers other weights of the same width, and a wider target, for which the file would be longer."""
-    list(write_features(tmp_path, tiny_sequences(), HIDDEN, features_of(tiny_target()), target="these weights"))
+def test_a_cache_of_another_target_is_refused_and_left_as_it_is(tmp_path, hidden_size, target, sentence):
+    """Other weights of the same width, and a wider target whose rows would make the file longer."""
+    list(
+        write_features(
+            tmp_path, tiny_sequences(), FeatureSource(HIDDEN, target="these weights"), features_of(tiny_target())
+        )
+    )
     path = tmp_path / "features-00000.safetensors"
     before = path.read_bytes()
     with pytest.raises(ValueError, match=sentence):
-        next(write_features(tmp_path, tiny_sequences(), hidden_size, None, target=target))
+        next(write_features(tmp_path, tiny_sequences(), FeatureSource(hidden_size, target=target), None))
     assert path.read_bytes() == before
 
 
@@ -103,13 +111,14 @@ def test_changed_file_is_refused_and_written_again(tmp_path, where, caplog):
     complete = tiny_cache(tmp_path / "whole", target)
     damage(tiny_cache(tmp_path / "cut", target).folder / "features-00001.safetensors", where)
     with pytest.raises(
-        ValueError, match=r"features-00001.safetensors is (no file of features|damaged: text \d+)|sequences"
+        ValueError,
+        match=r"features-00001.safetensors is (not a file of features|corrupted: the checksum of text \d+)|sequences",
     ):
         cache = FeatureCache(tmp_path / "cut")
         cache.texts(0, len(cache))
     try:
         assert_equal_features(tiny_cache(tmp_path / "cut", target), complete)
-        assert "It is made anew." in caplog.text
+        assert "It is written again." in caplog.text
     except ValueError as error:
         # The record of the features' origin was changed
         assert "name an empty folder" in str(error)
@@ -120,10 +129,10 @@ def test_non_finite_features_are_named(tmp_path):
         return features_of(tiny_target())(ids) / 0
 
     with pytest.raises(ValueError, match=r"features of sequence \d+ are not finite in float16"):
-        next(write_features(tmp_path, tiny_sequences(), HIDDEN, broken))
+        next(write_features(tmp_path, tiny_sequences(), FeatureSource(HIDDEN), broken))
 
 
 def test_missing_disk_space_is_one_sentence_before_any_computation(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=5000))
-    with pytest.raises(OSError, match=r"no room for the features in .* are needed, .* are free; free some, or name"):
-        next(write_features(tmp_path, tiny_sequences(), HIDDEN, None))
+    with pytest.raises(OSError, match=r"has .* free, and the features need .*; free some space, or name"):
+        next(write_features(tmp_path, tiny_sequences(), FeatureSource(HIDDEN), None))

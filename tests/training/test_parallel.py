@@ -16,7 +16,7 @@ from jakiro.training.features import Batch
 from jakiro.training.losses import LossWeights, objective_for
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config
-from jakiro.training.trainer import Trainer
+from jakiro.training.trainer import Trainer, TrainingFolders
 from tests.support import committed, prompt_of
 from tests.training.resuming import assert_resumed_equals_whole
 from tests.training.test_trainer import OPTIONS
@@ -53,8 +53,8 @@ def trainer(folder, methods: Methods, method: str, **options) -> Trainer:
     cache = tiny_cache(folder / "features", target)
     head = head_of(methods, method, target, draft_vocab=30)
     start(head, cache, first=4, kinds=methods.kinds)
-    folders, options = (folder / "head", folder / "state"), TrainingOptions(**OPTIONS | options)
-    return Trainer(head, cache, options, *folders, clock=lambda: 0.0, kinds=methods.kinds)
+    folders, options = TrainingFolders(folder / "head", folder / "state"), TrainingOptions(**OPTIONS | options)
+    return Trainer(head, cache, options, folders, clock=lambda: 0.0, kinds=methods.kinds)
 
 
 def test_drafted_probabilities_of_each_level_equal_those_in_training(methods, method, tmp_path):

@@ -1,5 +1,6 @@
-import io
 import math
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -8,9 +9,16 @@ import pytest
 import torch
 
 from jakiro.heads.checkpoint import load_head
-from jakiro.training.features import FeatureCache, write_features
+from jakiro.training.features import FeatureCache, FeatureSource, epoch_batches, write_features
 from jakiro.training.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
-from jakiro.training.trainer import STATE_NAME, Trainer
+from jakiro.training.trainer import (
+    CHECKSUMS_NAME,
+    CLIP_NORM,
+    PROGRESS_NAME,
+    Trainer,
+    TrainingFolders,
+    TrainingStopped,
+)
 from tests.training.resuming import assert_equal_heads, assert_resumed_equals_whole, run_until_killed
 from tests.training.tiny import HIDDEN, features_of, start, tiny_cache, tiny_head, tiny_sequences, tiny_target
 
@@ -41,7 +49,7 @@ def trainer(folder, options, clock=Clock, **shape) -> Trainer:
     cache = tiny_cache(folder / "features", target)
     head = tiny_head(target, draft_vocab=30, **shape)
     start(head, cache)
-    return Trainer(head, cache, options, folder / "head", folder / "state", clock=clock and clock())
+    return Trainer(head, cache, options, TrainingFolders(folder / "head", folder / "state"), clock=clock and clock())
 
 
 @pytest.mark.parametrize("options", [{"seed": 1}, {"batch_tokens": 80}, {"num_validation": 5}])
@@ -53,45 +61,109 @@ def test_run_is_not_resumed_with_texts_in_another_order(tmp_path, options):
         trainer(tmp_path, TrainingOptions(max_steps=2, **OPTIONS | options)).resume()
 
 
+def checkpoint(folder):
+    """The only checkpoint of a run."""
+    (path,) = (folder / "state").glob("step-*")
+    return path
+
+
 @pytest.mark.parametrize("content", [b"", b"garbage", "half", "another head"])
-def test_unreadable_state_is_refused_in_one_sentence(tmp_path, content):
+def test_checkpoint_that_cannot_be_resumed_from_is_one_sentence(tmp_path, content):
     options = TrainingOptions(max_steps=1, **OPTIONS)
     trainer(tmp_path, options).run()
-    state = tmp_path / "state" / STATE_NAME
+    weights = checkpoint(tmp_path) / "model.safetensors"
     if content != "another head":
-        state.write_bytes(state.read_bytes()[: state.stat().st_size // 2] if content == "half" else content)
-    with pytest.raises(ValueError, match=r"state\.pt is not a readable training state of such a head; start") as caught:
+        weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2] if content == "half" else content)
+    with pytest.raises(ValueError, match=r"step-00000001 is not a readable checkpoint of such a head; start") as error:
         trainer(tmp_path, options, kind="eagle" if content == "another head" else "jakiro").resume()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
-def _bytes_of(value) -> bytes:
-    file = io.BytesIO()
-    torch.save(value, file)
-    return file.getvalue()
-
-
-def test_state_with_a_flipped_bit_is_refused(tmp_path):
+def test_checkpoint_with_a_flipped_bit_is_refused(tmp_path):
     options = TrainingOptions(max_steps=2, average_from=0.5, **OPTIONS)
     trainer(tmp_path, options).run()
-    path = tmp_path / "state" / STATE_NAME
-    content, refused = path.read_bytes(), 0
-    state = torch.load(path, weights_only=True)
-    for part in range(1, 40):
-        data = bytearray(content)
-        data[part * len(data) // 40] ^= 16
-        path.write_bytes(data)
-        try:
-            trainer(tmp_path, options).resume()
-        except ValueError as error:
-            assert "is not a readable training state" in str(error)
-            refused += 1
-        else:
-            # Bytes between the parts of the file are not read
-            assert _bytes_of(torch.load(path, weights_only=True)) == _bytes_of(state)
-    assert refused > 20
-    path.write_bytes(content)
+    names = {path.name for path in checkpoint(tmp_path).iterdir()}
+    assert names >= {"model.safetensors", "optimizer.bin", "average.safetensors", PROGRESS_NAME, CHECKSUMS_NAME}
+    for name in sorted(names):
+        path = checkpoint(tmp_path) / name
+        whole = path.read_bytes()
+        for place in range(1, 8):
+            data = bytearray(whole)
+            data[place * len(data) // 8] ^= 2
+            path.write_bytes(data)
+            with pytest.raises(ValueError, match="is not a readable checkpoint"):
+                trainer(tmp_path, options).resume()
+        path.write_bytes(whole)
     trainer(tmp_path, options).resume()
+
+
+def test_unfinished_checkpoint_is_ignored_and_removed(tmp_path):
+    options = TrainingOptions(max_steps=4, **OPTIONS)
+    run_until_killed(trainer(tmp_path, options), 2, 2)
+    unfinished = tmp_path / "state" / "step-00000003"
+    unfinished.mkdir()
+    (unfinished / "model.safetensors").write_bytes(b"half")
+    again = trainer(tmp_path, options)
+    again.resume()
+    assert again.step == 2
+    again.run()
+    assert checkpoint(tmp_path).name == "step-00000004"
+
+
+def test_signal_ends_the_step_writes_a_checkpoint_and_says_how_to_resume(tmp_path):
+    options = TrainingOptions(max_steps=6, **OPTIONS)
+    whole, stopped = trainer(tmp_path / "whole", options), trainer(tmp_path / "stopped", options)
+    whole.run()
+    stopped._report_step = lambda parts: stopped.step == 2 and signal.raise_signal(signal.SIGTERM)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(TrainingStopped) as error:
+        stopped.run()
+    assert str(error.value) == (
+        "Training stopped after step 3; the checkpoint of step 3 is complete: run the same command with --resume."
+    )
+    assert signal.getsignal(signal.SIGTERM) is before
+    again = trainer(tmp_path / "stopped", options)
+    again.resume()
+    again.run()
+    assert_equal_heads(whole, again)
+
+
+def test_log_has_the_time_left(tmp_path, caplog):
+    caplog.set_level("INFO")
+    trainer(tmp_path, TrainingOptions(max_steps=60, **OPTIONS)).run()
+    lines = [record.message for record in caplog.records if "gap to target" in record.message]
+    assert [re.search(r"([\d.]+) min, ([\d.]+) left", line).groups() for line in lines] == [
+        ("0.3", "0.7"), ("0.7", "0.3"), ("1.0", "0.0"),
+    ]  # fmt: skip
+
+
+def test_accumulated_batches_give_the_mean_of_their_gradients(tmp_path):
+    """Two batches a step; by hand, the gradient of the mean of both losses."""
+    options = TrainingOptions(max_steps=1, accumulate=2, **OPTIONS)
+    subject, seen = trainer(tmp_path / "one", options), {}
+    optimizer = subject.optimizers[0].optimizer
+
+    def step(closure=None):
+        seen["gradient"] = subject.head.fc.weight.grad.clone()
+
+    optimizer.step = step
+    losses = []
+    subject._report_step = lambda parts: losses.append(parts["loss"])
+    subject._run()
+    by_hand = trainer(tmp_path / "two", TrainingOptions(max_steps=1, **OPTIONS))
+    batches = epoch_batches(by_hand.cache.lengths, 4, len(by_hand.cache), 64, 0, 0)
+    total = 0.0
+    for by_hand.step, indices in enumerate(batches[:2]):
+        total += by_hand._backward(by_hand.cache.batch(indices), 0, 1)["loss"]
+    assert losses == [pytest.approx(total / 2)]
+    expected = by_hand.head.fc.weight.grad / 2
+    norm = torch.nn.utils.get_total_norm([parameter.grad / 2 for parameter in by_hand.head.parameters()])
+    torch.testing.assert_close(seen["gradient"], expected * min(1.0, CLIP_NORM / float(norm)), rtol=1e-4, atol=1e-7)
+
+
+def test_step_that_needs_more_batches_than_an_epoch_has_is_one_sentence(tmp_path):
+    with pytest.raises(ValueError, match=r"has \d batches of --batch-tokens 64, but a step needs 50; lower"):
+        trainer(tmp_path, TrainingOptions(max_steps=1, accumulate=50, **OPTIONS)).run()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +259,7 @@ def test_non_finite_loss_stops_with_one_sentence(tmp_path):
     ("average_from", 1.5), ("unroll_from", -0.1), ("seed", -1), ("seed", 2**60),
 ])  # fmt: skip
 def test_options_that_would_fail_later_are_refused(name, value):
-    with pytest.raises(ValueError, match=rf"(?i){name} (must be|is a share).*got {value}"):
+    with pytest.raises(ValueError, match=rf"(?i){name} must be .*got {value}"):
         TrainingOptions(max_steps=1, **{name: value})
 
 
@@ -202,11 +274,13 @@ def test_held_out_texts_are_neither_learned_nor_counted(tmp_path):
     def run(ids):
         return features_of(target)(ids) * torch.where(ids == 39, 100.0, 1.0)[..., None]
 
-    for _ in write_features(tmp_path, sequences, HIDDEN, run):
+    for _ in write_features(tmp_path, sequences, FeatureSource(HIDDEN), run):
         pass
     cache = FeatureCache(tmp_path)
     head = tiny_head(target)
-    subject = Trainer(head, cache, TrainingOptions(max_steps=1, **OPTIONS | {"frequent_rows": 36}), tmp_path)
+    subject = Trainer(
+        head, cache, TrainingOptions(max_steps=1, **OPTIONS | {"frequent_rows": 36}), TrainingFolders(tmp_path)
+    )
     assert not subject.frequent[38:].any() and subject.noise_width == pytest.approx(
         0.25 * float(torch.cat([features for _, features in cache.texts(4, 16)]).std())
     )
@@ -228,8 +302,8 @@ def test_bfloat16_learns_like_float32(tmp_path, fusion):
 
 def test_run_ends_with_the_average_of_its_last_weights(tmp_path):
     run = trainer(tmp_path, TrainingOptions(max_steps=6, average_from=0.5, **OPTIONS))
-    seen, follow = [], run._follow
-    run._follow = lambda: (follow(), seen.append(run.head.fc.weight.detach().clone()))
+    seen, follow = [], run._update_average
+    run._update_average = lambda: (follow(), seen.append(run.head.fc.weight.detach().clone()))
     run.run()
     expected = seen[2]
     for weights in seen[3:]:

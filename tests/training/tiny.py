@@ -7,7 +7,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS, make_head
-from jakiro.training.features import FeatureCache, write_features
+from jakiro.training.features import FeatureCache, FeatureSource, write_features
 from jakiro.training.start import head_config
 from tests.support import byte_tokenizer
 
@@ -66,7 +66,9 @@ def tiny_sequences(count: int = 24) -> list[tuple[list[int], int]]:
 
 
 def tiny_cache(folder: Path, target: LlamaForCausalLM) -> FeatureCache:
-    for _ in write_features(folder, tiny_sequences(), HIDDEN, features_of(target), batch_tokens=64, group=8):
+    for _ in write_features(
+        folder, tiny_sequences(), FeatureSource(HIDDEN), features_of(target), batch_tokens=64, group=8
+    ):
         pass
     return FeatureCache(folder)
 

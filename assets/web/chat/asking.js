@@ -148,8 +148,11 @@ export function edit(run) {
 
 // The next key sends the question in the box, so that a clicker can send it
 export function armQuestion() {
-  if (!questionBox().value.trim()) fillQuestion(screen.host.questions[0]);
-  state.armed = true;
+  // The static site has no question box
+  if (screen.server) {
+    if (!questionBox().value.trim()) fillQuestion(screen.host.questions[0]);
+    state.armed = true;
+  }
   setTab("race");
 }
 

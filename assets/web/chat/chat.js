@@ -86,7 +86,8 @@ function turnElement(run) {
 
 let last = "";
 export function drawChat(parts, { run, turns, formatted, chat }) {
-  setText(parts.title, turns.length ? chatTitle() : "");
+  // A saved page has no title above its one answer
+  if (parts.title) setText(parts.title, turns.length ? chatTitle() : "");
   parts.composer?.draw();
   const at = turns.indexOf(run);
   const about = turns.map((turn) => [turn.id, turn.finished, turn.branches.length]);

@@ -38,7 +38,7 @@ class StaticRows:
         self._free = self._places + length
         self._before = self._places < length
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, **options) -> tuple[Tensor, Tensor]:
         """Write a layer's rows after the previous ones, see `RowCache.update`."""
         keys, values = self.update_both(torch.cat([key_states[0], value_states[0]]), layer_idx)
         return keys[None], values[None]

@@ -13,15 +13,15 @@ class DFlashConfig(DecoderConfig):
 
     Attributes:
         block_size: Tokens of a pass: the root and mask tokens.
-        mask_token_id: Token of the target whose embedding is the input of mask tokens.
-        feature_layers: Layers of the target, below its last, whose output the head reads.
+        mask_token_id: Token of the target; its embedding is the input of mask tokens.
+        feature_layers: Layers of the target, below its last, with outputs that the head reads.
         reads_last: Whether it also reads the target's last hidden state.
         own_embedding: Whether it has its own embedding matrix instead of the target's.
         own_output: Whether it has its own output matrix instead of the target's.
         sample_from_anchor: True if the root's row predicts the next token and each mask the token after its position,
             so that a block has one more level; False if masks predict the token at their position.
         sliding_layers: Numbers of the head's layers, from 0, with a sliding window.
-        causal_layers: Numbers of the head's layers, from 0, whose rows do not attend to later rows.
+        causal_layers: Numbers of the head's layers, from 0, with rows that do not attend to later rows.
         sliding_window: Positions in the window; None for all.
         window_from_root: Whether the window of a whole block ends at its root; otherwise at each token.
     """

@@ -12,7 +12,7 @@ class Eagle3Config(DecoderConfig):
     """An EAGLE-3 head's config.
 
     Attributes:
-        feature_layers: Layers of the target whose output the head reads; empty for 2, L // 2 and L − 3 of L layers.
+        feature_layers: Layers of the target that the head reads; empty for 2, L // 2 and L − 3 of L layers.
         target_hidden_size: Width of each of these states; `hidden_size` is the width of the head.
         num_states: Number of states.
         own_embedding: Whether it has its own embedding rows instead of the target's.

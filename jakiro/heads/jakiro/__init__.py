@@ -1,4 +1,4 @@
-"""Jakiro heads (arXiv 2502.06282): one layer whose mixture of experts predicts the target's next features."""
+"""Jakiro heads (arXiv 2502.06282): one layer with a mixture of experts that predicts the target's next features."""
 
 from jakiro.heads import layer_learning
 from jakiro.heads.jakiro import published

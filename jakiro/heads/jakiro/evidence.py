@@ -14,7 +14,7 @@ EVIDENCE = ("router_weights", "expert_contributions", "residual_contribution")
 
 
 class ExpertEvidenceHead(LayerHead):
-    """A layer head whose candidates have evidence of its experts; a dense layer counts as one expert."""
+    """A layer head with evidence of its experts for each candidate; a dense layer counts as one expert."""
 
     @property
     def evidence_schema(self) -> tuple[tuple[str, int], ...]:

@@ -1,6 +1,6 @@
 """The Jakiro head: a decoder layer with a mixture of experts that predicts the target's next feature.
 
-With summed fusion the same pass also predicts the contrastive feature one position further. Jakiro, arXiv 2502.06282,
+With summed fusion the same pass also predicts the contrastive feature one position later. Jakiro, arXiv 2502.06282,
 section 3.
 """
 

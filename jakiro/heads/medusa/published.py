@@ -45,7 +45,7 @@ def mlp_tensors(
     Args:
         pattern: Pattern of tensor names with the MLP, the position in its chain, and the rest as groups.
         tensors: Published tensors.
-        what: Name of the kind, for errors.
+        kind: Name of the kind, for errors.
         renamed: Returns the name within an MLP from a position, the last position and the rest of a name.
 
     Returns:

@@ -8,10 +8,10 @@ import torch
 from jakiro.drafters.base import Resources
 from jakiro.heads.kinds import make_head
 from jakiro.models.features import features_of
-from jakiro.training.features import FeatureCache, write_features
+from jakiro.training.features import FeatureCache, FeatureSource, write_features
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config
-from jakiro.training.trainer import Trainer
+from jakiro.training.trainer import Trainer, TrainingFolders
 from lab import KNOWN
 from lab.methods import METHODS
 from tests.support import head_fields
@@ -31,7 +31,9 @@ def layered_cache(folder, target, layers) -> FeatureCache:
         with torch.inference_mode():
             return features_of(target.model, layers, input_ids=ids, use_cache=False)
 
-    for _ in write_features(folder, tiny_sequences(), HIDDEN, run, layers, batch_tokens=64, group=8):
+    for _ in write_features(
+        folder, tiny_sequences(), FeatureSource(HIDDEN, tuple(layers)), run, batch_tokens=64, group=8
+    ):
         pass
     return FeatureCache(folder)
 
@@ -48,7 +50,9 @@ def trainer(folder, method: str, divergence: str = "forward-kl", **options) -> T
     texts = cache.texts(4, exits.START_TEXTS, torch.device("cpu"))
     exits.start_exits(head, *exits.exit_rows(head, texts), seed=0)
     options = TrainingOptions(**OPTIONS | options)
-    return exits.ExitTrainer(head, cache, options, divergence, folder / "head", folder / "state", clock=lambda: 0.0)
+    return exits.ExitTrainer(
+        head, cache, options, divergence, TrainingFolders(folder / "head", folder / "state"), clock=lambda: 0.0
+    )
 
 
 @pytest.mark.parametrize("method", EXITS)

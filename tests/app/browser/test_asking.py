@@ -75,8 +75,8 @@ def test_what_was_to_be_sent_without_a_connection_is_kept_and_not_sent_with_the_
     for key in (None, "Enter"):
         tab.evaluate("Jakiro.notify(null)")
         tab.press("#question textarea", key) if key else tab.click("#ask")
-        assert tab.inner_text("#jk-notice").endswith(words.BROWSER["offline_kept"])
-        assert tab.input_value("#question textarea") == "Are you there?"
+        tab.wait_for_selector(f"#jk-notice:has-text('{words.BROWSER['offline_kept']}')")
+        tab.wait_for_function("document.querySelector('#question textarea').value === 'Are you there?'")
     tab.evaluate("Jakiro.notify(null); Jakiro.askAgain(Jakiro.moves.state.turns[0])")
     tab.wait_for_selector("#jk-notice:visible")
     tab.context.set_offline(False)

@@ -151,7 +151,7 @@ def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
 @pytest.mark.parametrize("unknown", [0, 10])
 def test_an_answer_that_begins_while_the_server_is_asked_for_it_is_not_taken_for_gone(modules, unknown):
     """The server looked before the question came to it, and is heard after the first words."""
-    made, trace = ticks_of()
+    made, trace = ticks_of(nodes=64)
     ticks = dict(enumerate(made))
     begun = {number: ticks[number] for number in range(20)}
     found = modules.evaluate(

@@ -62,10 +62,14 @@ def walk_through(tab) -> None:
     set_option(tab, "as_written", "show_all", "read_as_list", "show_spaces")
     tab.wait_for_selector(".tree-list")
     shown_as_text(tab)
-    tab.evaluate("document.querySelectorAll('.question-line').forEach((line) => (line.open = true))")
     tab.click('.columns .plot-pane [data-toggle="read_as_table"]')
+    tab.evaluate(
+        "document.querySelector('.panels').showPopover();"
+        "document.querySelectorAll('.question-line').forEach((line) => (line.open = true))"
+    )
     tab.wait_for_selector(".panel-mask table")
     shown_as_text(tab)
+    tab.evaluate("document.querySelector('.panels').hidePopover()")
     set_option(tab, "as_written", "show_all", "read_as_list", "show_spaces")
     tab.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
     tab.wait_for_selector(".result-card .verdict", state="attached")

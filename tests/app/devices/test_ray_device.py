@@ -190,5 +190,5 @@ def test_workers_tell_the_template_what_they_are_given(monkeypatch):
     with pytest.raises(ValueError, match="JSON object"):
         ray_workers.build({"template_arguments": "thinking"})
     given = LoadOptions(template_arguments='{"enable_thinking": false}')
-    with pytest.raises(ValueError, match="give template_arguments to the workers"):
+    with pytest.raises(ValueError, match="pass template_arguments to the workers"):
         device_for("auto", given, object)

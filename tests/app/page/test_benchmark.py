@@ -138,9 +138,9 @@ def test_a_benchmark_counts_as_an_answer_and_a_chosen_session_does_not_escape_th
         assert asked("c") == asked("d") == {"error": refusal}
         assert asked("e", "10.0.0.2")["state"] == "waiting"
         assert asked("a")["state"] in ("running", "waiting"), "a new one takes the place of the session's own"
-        assert asked("f")["error"].startswith("You asked for 5 answers within a minute")
+        assert asked("f")["error"].startswith("You requested 5 answers within a minute")
         assert asked("e", "10.0.0.2")["state"] and asked("e", "10.0.0.2")["state"]
-        assert asked("e", "10.0.0.2")["error"].startswith("You asked for 3 answers within a minute")
+        assert asked("e", "10.0.0.2")["error"].startswith("You requested 3 answers within a minute")
     finally:
         for updates in started:
             updates.close()

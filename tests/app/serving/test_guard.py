@@ -238,7 +238,7 @@ def test_logins_come_from_the_line_or_from_a_file(tmp_path):
     assert read_logins(str(file)) == [("ada", "one:two"), ("charles", "engine")]
     file.write_text("ada:one\ncharles:engine\n", encoding="utf-8-sig")
     assert read_logins(str(file)) == [("ada", "one"), ("charles", "engine")]
-    with pytest.raises(ValueError, match="no file “nowhere”"):
+    with pytest.raises(ValueError, match="the file “nowhere” does not exist"):
         read_logins("nowhere")
     file.write_text("ada\n", encoding="utf-8")
     with pytest.raises(ValueError, match="needs a name, a colon and a password"):

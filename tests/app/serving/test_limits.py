@@ -77,7 +77,7 @@ def test_the_eleventh_answer_of_a_minute_waits_for_the_first_to_be_a_minute_old(
         pace.admit({"visitor": 10, "address": 300})
     with pytest.raises(ValueError) as refusal:
         pace.admit({"visitor": 10, "address": 300})
-    assert str(refusal.value) == "You asked for 10 answers within a minute; the next question is possible in 24 s."
+    assert str(refusal.value) == "You requested 10 answers within a minute; the next question is possible in 24 s."
     pace.admit({"another": 10, "address": 300})
     seconds[0] = 60.5
     pace.admit({"visitor": 10, "address": 300})

@@ -1,4 +1,4 @@
-/* Sections whose first taker of a chunk does not come back before somebody else has published it. */
+/* Sections in which the first thread that takes a chunk returns only after another thread has published it. */
 
 #include "sections.h"
 
@@ -42,7 +42,7 @@ static void work(const void *context, int thread_id, int num_threads) {
     go_through(&sections, context, &((Pass *)context)->progress, &workspace, thread_id, num_threads);
 }
 
-/* How many chunks were published with the right number, of CHUNKS in each of CHUNKS sections. */
+/* Return how many chunks were published with the right number; there are CHUNKS in each of CHUNKS sections. */
 int64_t published_chunks(int64_t threads) {
     Pass pass = {{{0}}};
     run_in_threads(work, &pass, threads);

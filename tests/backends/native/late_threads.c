@@ -1,5 +1,5 @@
-/* Preloaded before everything else: the compiled functions' looks at the clock, between which a chunk is computed, now
- * and then take as long as if another program had the core. Other clocks go on as they are. */
+/* Preloaded library that delays some clock reads of the compiled functions, between which a chunk is computed, as if
+ * another program had used the core. Other clock reads are not delayed. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Every how many looks, and for how many microseconds. */
+/* One of EVERY reads is delayed by MICROSECONDS. */
 #define EVERY 23
 #define MICROSECONDS 400
 

@@ -98,7 +98,7 @@ def test_compiler_that_fails_is_reported(compiler, tmp_path, monkeypatch, caplog
     monkeypatch.delenv("JAKIRO_NATIVE", raising=False)
     monkeypatch.setattr(compiled, "compilers", lambda: iter([compiler]))
     library, why = compiled._load_once.__wrapped__()
-    assert library is None and "a file stands where a folder is needed" in why
+    assert library is None and "a file has the place of a folder" in why
     assert caplog.messages == [f"Decoding without compiled code, about 40 % slower: {why}."]
 
 

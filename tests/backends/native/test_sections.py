@@ -26,7 +26,7 @@ import torch
 from jakiro.config import SamplingParams
 from jakiro.backends.native import library
 from tests.support import TREE, tiny_generator
-library.usable_threads = lambda wanted: wanted
+library.usable_threads = lambda count: count
 torch.set_num_threads(3)
 ways = [(head, temperature) for head in ("summed", "decoupled") for temperature in (0.0, 1.0)]
 samplings = [(head, SamplingParams(temperature, seed=3, max_new_tokens=8)) for head, temperature in ways]
@@ -77,7 +77,7 @@ def test_late_threads_change_no_number(tmp_path):
 @pytest.mark.parametrize("method", ["autoregressive", "jakiro"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_texts_do_not_depend_on_the_number_of_threads_in_each_step(method, temperature, monkeypatch):
-    monkeypatch.setattr("jakiro.backends.native.library.usable_threads", lambda wanted: wanted)
+    monkeypatch.setattr("jakiro.backends.native.library.usable_threads", lambda count: count)
     generator, before = tiny_generator(), torch.get_num_threads()
     assert generator.status["compiled"]
     sampling = SamplingParams(temperature=temperature, seed=4, max_new_tokens=24)
