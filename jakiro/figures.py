@@ -23,7 +23,7 @@ PATTERNS = ("", "/", "x", ".")
 ROLES = ("main", "plain", "other-0", "other-1", "other-2")
 # Points of a line; of longer answers every n-th step is drawn, as on the page
 MOST_POINTS = 500
-SECONDS_TITLE, TOKENS_TITLE = "computing time, seconds", "tokens written"
+SECONDS_TITLE, TOKENS_TITLE = "seconds of computing", "tokens written"
 LEAF_PIXELS = 34
 
 
@@ -213,7 +213,8 @@ def speed(trace: Trace, plain: Trace | None = None, dark: bool = False) -> Figur
         if one is None or not one.steps:
             continue
         seconds, counts = speed_points(one)
-        name = f"{method_title(one.header.method)}  {one.tokens_per_second or 0:.1f} tokens/s"
+        rate = one.tokens_per_second or 0.0
+        name = f"{method_title(one.header.method)}  {rate:,.{0 if rate >= 100 else 1}f} tokens/s"
         shape = "hv" if role == "main" and one.header.drafter else "linear"
         data.append(
             Scatter(
@@ -258,6 +259,7 @@ def acceptance_by_depth(traces: Mapping[str, Trace], dark: bool = False) -> Figu
                     x=list(range(1, len(counts) + 1)), y=[accepted / tested for accepted, tested in counts],
                     mode="lines+markers", name=plain_text(name), line=line_style(role, dark),
                     marker=marker_style(role, dark), customdata=[tested for _, tested in counts], showlegend=True,
+                    cliponaxis=False,
                     hovertemplate="depth %{x}: %{y:.0%} of %{customdata} steps<extra></extra>",
                 )
             )  # fmt: skip
@@ -285,6 +287,12 @@ def experts(trace: Trace, dark: bool = False) -> Figure:
     return styled(data, "Who proposed the candidates", "", "share", dark, barmode="group", yaxis=yaxis)
 
 
+def _lane_title(lane: str) -> str:
+    """Return a lane of a benchmark, a method and its settings, with the title of the method."""
+    method, separator, settings = lane.partition(" · ")
+    return method_title(method) + separator + settings
+
+
 def bench(result: Mapping, dark: bool = False) -> Figure:
     """Return the speedups of `bench.json` with their 95 % intervals, one colour for each temperature."""
     rows = [row for row in result["groups"] if row["category"] == "overall" and row["speedup"] is not None]
@@ -294,7 +302,7 @@ def bench(result: Mapping, dark: bool = False) -> Figure:
         bounds = [row["speedup_interval"] or [row["speedup"]] * 2 for row in own]
         data.append(
             Bar(
-                x=[plain_text(row["lane"]) for row in own], y=[row["speedup"] for row in own],
+                x=[plain_text(_lane_title(row["lane"])) for row in own], y=[row["speedup"] for row in own],
                 name=f"temperature {temperature:g}",
                 marker={"color": _hue(place, dark), "pattern": {"shape": PATTERNS[place % len(PATTERNS)]}},
                 error_y={

@@ -46,8 +46,11 @@ def test_speed_has_a_point_for_every_step_and_labels_of_the_page(opening):
     assert above.y[-1] == len(drafted.token_ids) == below.y[-1]
     assert above.x[-1] == pytest.approx(drafted.decode_seconds, abs=1e-9)
     assert above.line.shape == "hv" and below.line.shape == "linear"
-    assert figure.layout.xaxis.title.text == BROWSER["plot_x"] and figure.layout.yaxis.title.text == BROWSER["plot_y"]
-    assert f"{drafted.tokens_per_second:.1f} tokens/s" in above.name
+    assert figure.layout.xaxis.title.text == BROWSER["plot_seconds"]
+    assert figure.layout.yaxis.title.text == BROWSER["plot_y"]
+    assert above.name == f"Jakiro  {drafted.tokens_per_second:.0f} tokens/s"
+    slow = replace(drafted, steps=[replace(step, verify_ms=100 * step.verify_ms) for step in drafted.steps])
+    assert figures.speed(slow).data[0].name == f"Jakiro  {slow.tokens_per_second:.1f} tokens/s"
 
 
 def test_the_palette_is_that_of_the_page():
@@ -131,6 +134,7 @@ def test_a_benchmark_has_its_speedups_and_intervals():
     for bars, temperature in zip(figure.data, (0, 1), strict=True):
         rows = [r for r in result["groups"] if r["category"] == "overall" and r["temperature"] == temperature]
         assert list(bars.y) == [row["speedup"] for row in rows]
+        assert list(bars.x) == ["Plain decoding", "Jakiro · auto"]
         low, high = rows[1]["speedup_interval"]
         assert bars.y[1] - bars.error_y.arrayminus[1] == pytest.approx(low)
         assert bars.y[1] + bars.error_y.array[1] == pytest.approx(high)

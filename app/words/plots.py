@@ -9,6 +9,8 @@ BROWSER = {
     "plot_named": "{lane}, {seconds}\u00a0s",
     "plot_sooner": "{seconds} sooner",
     "plot_later": "{seconds} later",
+    "plot_title": "Tokens over computing time",
+    "plot_title_factor": "Tokens over computing time: {factor} times as fast",
     "plot_tokens": "Tokens",
     "plot_speed": "Tokens/s",
     "plot_table": "{lane}: {tokens} tokens in {seconds} s",

@@ -16,6 +16,7 @@ BROWSER = {
     "save_csv": "All guesses, csv",
     "save_html": "Replay page, html",
     "save_svg": "Picture of the tree, svg",
+    "save_plot": "Picture of the speed plot, svg",
     "save_rounded": "The server no longer stores this answer; the file contains the rounded numbers of the page.",
     "save_warning": "The file contains your question and the answer.",
     "not_trace_json": "This file is not a saved answer: it is not JSON.",

@@ -8,6 +8,7 @@ import { nameOf, runFromTraces, tracesOf } from "../data/history.js";
 import { readTraceFile } from "../data/trace_file.js";
 import { screen, state } from "./machine.js";
 import { plotly } from "../plots/library.js";
+import { speedPicture } from "../plots/speed.js";
 import { stateOf } from "../tree/layout.js";
 
 const MOST_NAME = 60;
@@ -202,6 +203,11 @@ const SAVERS = {
   save_svg: (run) => {
     const file = treePicture();
     if (file) download(fileName(run, "tree.svg"), file, "image/svg+xml");
+  },
+  save_plot: async (run) => {
+    if (plotly.ready(() => SAVERS.save_plot(run)))
+      download(fileName(run, "speed.svg"), await speedPicture(run), "image/svg+xml");
+    else if (plotly.failed()) notify("notice", say("plot_failed"));
   },
 };
 

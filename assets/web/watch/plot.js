@@ -5,9 +5,9 @@ import { metrics } from "../data/metrics.js";
 import { moves, redrawNow } from "../page/machine.js";
 import { fileName } from "../page/save.js";
 import { Figure } from "../plots/figure.js";
+import { shownSteps, tokenPoints } from "../plots/speed.js";
 import { plotStyle } from "../plots/template.js";
 
-const MOST_POINTS = 500;
 const GROWING_POINTS = 150; // while the answer is written, because the model may compute on the same cores
 const ROOM = 2; // times as long an axis becomes
 const FIRST_SECONDS = 0.25; // earlier speeds have little meaning
@@ -19,17 +19,10 @@ const FACTOR_SIZE = 34;
 const PLACES = [0.72, 0.6, 0.82, 0.5, 0.4, 0.9, 0.3, 0.2, 0.14];
 const MODES = { tokens: "plot_y", speed: "plot_rate" };
 
-// Points of a lane's first steps; of many steps only every n-th
+// Points of a lane's first steps
 function points(lane, steps, { mode, growing }) {
-  const every = Math.max(1, Math.ceil(steps / (growing ? GROWING_POINTS : MOST_POINTS)));
-  const shown = [...lane.seconds.keys()].filter(
-    (i) => i < steps && (i % every === 0 || i === steps - 1),
-  );
-  if (mode === "tokens")
-    return {
-      x: [0, ...shown.map((i) => lane.seconds[i])],
-      y: [lane.lead, ...shown.map((i) => lane.counts[i])],
-    };
+  const shown = shownSteps(steps, growing ? GROWING_POINTS : undefined);
+  if (mode === "tokens") return tokenPoints(lane, shown);
   const telling = shown.filter((i) => lane.seconds[i] > FIRST_SECONDS);
   return {
     x: telling.map((i) => lane.seconds[i]),

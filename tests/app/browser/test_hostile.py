@@ -118,7 +118,8 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
     assert all(character not in replay.suggested_filename for character in "<>/\\:\"'$`{}")
     path = tmp_path / "replay.html"
     path.write_bytes(replay.path().read_bytes())
-    assert saved(tab, "save_svg").path().read_bytes().startswith(b"<svg")
+    for name in ("save_svg", "save_plot"):
+        assert saved(tab, name).path().read_bytes().startswith(b"<svg")
     assert tab.evaluate("window.ran") is None
     assert not [url for url in requests if outside(url)]
 
