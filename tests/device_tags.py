@@ -8,8 +8,8 @@ memory that is not pinned.
 
 import copy
 import functools
-import gc
 import inspect
+import sys
 from collections import Counter
 from pathlib import Path
 from unittest import mock
@@ -25,6 +25,7 @@ from tests.backends.fake_graphs import FakeCuda
 from tests.support import save_pair
 
 PRETENDED = torch.device("cuda", 0)
+LRU_CACHED = type(functools.lru_cache(len))
 _MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda, Tensor.copy_}
 # Functions that receive tensors of both devices when a module is moved
 _ASSIGNMENTS = {Tensor.copy_, Tensor.data.__set__, torch._has_compatible_shallow_copy_type}
@@ -163,9 +164,10 @@ def pretended(monkeypatch) -> DeviceTags:
 
     Cached tables for the device of an earlier mode are cleared.
     """
-    for function in gc.get_objects():
-        ours = type(function) is functools._lru_cache_wrapper and function.__module__.startswith(("jakiro.", "lab."))
-        if ours and "device" in inspect.signature(function).parameters:
+    # The collector does not list objects that a start has frozen
+    modules = [module for name, module in sys.modules.items() if name.startswith(("jakiro.", "lab."))]
+    for function in {value for module in modules for value in vars(module).values() if type(value) is LRU_CACHED}:
+        if "device" in inspect.signature(function).parameters:
             function.cache_clear()
     FakeCuda(monkeypatch)
     monkeypatch.setattr(torch.cuda, "Event", mock.Mock(**{"return_value.elapsed_time.return_value": 1.0}))

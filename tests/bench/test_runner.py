@@ -61,7 +61,7 @@ def test_runs_of_transformers_are_included():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"methods": ("magic",)}, "Unknown method “magic”; known are autoregressive"),
+        ({"methods": ("magic",)}, "Unknown method “magic”; names are autoregressive"),
         ({"temperatures": (-1.0,)}, "Temperature must be between 0 and 2; got -1"),
         ({"seeds": ()}, "Seeds must name at least one value"),
         ({"seeds": (1, 1)}, "none of them twice"),

@@ -9,6 +9,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.drafters.base import DraftRequest, Resources
+from jakiro.drafters.tree_growth import GrowthInputs
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.model_head import ModelHead
 from jakiro.models.target import TargetModel
@@ -40,8 +41,8 @@ def draw_two(kind, seed):
     kind_of = {"has_contrastive_branch": False, "mixes_experts": False, "num_experts": 2}
     head = SimpleNamespace(config=config, draft_token_ids=torch.arange(5), **kind_of)
     noise = KeyedNoise(seed).at(torch.tensor(8), torch.arange(5))[None]
-    sampling, tree = SamplingParams(1.0, seed=seed), TreeConfig(width=2, depth=1, nodes=3)
-    grower = kind(head, SimpleNamespace(length=7), None, torch.zeros(1).long(), sampling, tree, noise)
+    inputs = GrowthInputs(SamplingParams(1.0, seed=seed), TreeConfig(width=2, depth=1, nodes=3), noise)
+    grower = kind(head, SimpleNamespace(length=7), None, torch.zeros(1).long(), inputs)
     grower.width = 2
     return grower._children(Q.log()[None], 1).token_ids[0].tolist()
 
