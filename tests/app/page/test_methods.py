@@ -59,7 +59,6 @@ def test_a_method_with_a_head_of_its_own_is_offered_once_there_is_one(monkeypatc
     def offered(*kinds):
         heads = {kind: (Path(kind), SimpleNamespace(kind=kind)) for kind in kinds}
         monkeypatch.setattr(registry, "heads_of", lambda target: heads)
-    monkeypatch.setattr(registry, "minutes_of_heads", lambda: {"dense": 20.04})
         return [method.name for method in offered_methods()]
 
     own = [method for method in METHODS.values() if method.trains is not None and method is not DEFAULT]
@@ -73,6 +72,7 @@ def test_people_read_how_long_a_method_s_own_head_was_trained(tmp_path, monkeypa
     mixture = {"default": (tmp_path / "untold", SimpleNamespace(kind="jakiro"))}
     heads = mixture | {"dense": (tmp_path, SimpleNamespace(kind="eagle"))}
     monkeypatch.setattr(registry, "heads_of", lambda target: heads)
+    monkeypatch.setattr(registry, "minutes_of_heads", lambda: {"dense": 20.04})
     # Neither a head whose minutes are not known, nor a method that drafts with another one's head
     assert trained_methods() == {"eagle2": 20.04}
     assert '"minutes":{"eagle2":20.04}' in benchmark.script() and '"eagle2":"EAGLE-2"' in benchmark.script()
