@@ -255,7 +255,7 @@ def _head_shape(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
         raise ValueError(f"No heads are trained for {method.name}; choose one of {names}.")
     kind = known.kinds[method.needs.head[0]]
     require(kind.start is not None, f"Heads of the kind {kind.name} cannot be trained: it has no function start.")
-    shape = method.trains
+    shape = dict(method.trains)
     if config.fusion is None and config.init is None and method is DEFAULT:
         shape = shape | {"fusion": DEFAULT_FUSION}
     if config.fusion is not None:

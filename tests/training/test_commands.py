@@ -14,6 +14,7 @@ from jakiro.cli.main import app
 from jakiro.drafters.registry import METHODS
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.eagle3 import Eagle3Config
+from jakiro.heads.jakiro import JakiroConfig
 from jakiro.heads.kinds import make_head
 from jakiro.loading import loader
 from jakiro.system import assets_folder
@@ -156,7 +157,7 @@ def test_head_is_recalibrated_on_unread_rows(own_cache, first, target_folder, co
     calibrate(config)
     fitted = json.loads((out / "config.json").read_text())
     added = set(fitted["calibration"]) - set(trained["calibration"])
-    assert {"main/1/greedy-kept", "main/1/sampled-0.7-kept", "contrastive/2/sampled-kept"} <= added
+    assert {"main/1/greedy-kept", "main/1/sampled-0.7-kept", "main/2/sampled-kept"} <= added
     assert all(name.endswith("-kept") and 0 < fitted["calibration"][name] <= 1 for name in added)
     assert fitted | {"calibration": 0} == trained | {"calibration": 0}
     assert (out / "head.safetensors").read_bytes() == weights
@@ -165,6 +166,14 @@ def test_head_is_recalibrated_on_unread_rows(own_cache, first, target_folder, co
     with pytest.raises(ValueError, match="is among the 0 that"):
         calibrate(config)
     calibrate(replace(config, unread=True))
+
+
+def test_contrastive_branch_is_calibrated(own_cache, target_folder, corpus_folder, tmp_path):
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "expert_intermediate_size": 16}
+    config = JakiroConfig(vocab_size=byte_target(num_layers=1).config.vocab_size, fusion="summed", **sizes)
+    save_head(make_head(config), tmp_path)
+    calibrate(CalibrateConfig(str(tmp_path), (str(corpus_folder),), str(target_folder), 4, 2, 6, unread=True))
+    assert {"contrastive/2/sampled", "contrastive/2/sampled-kept"} <= set(load_head(tmp_path).config.calibration)
 
 
 def test_eagle3_head_is_calibrated(own_cache, target_folder, corpus_folder, tmp_path):
@@ -179,7 +188,7 @@ def test_eagle3_head_is_calibrated(own_cache, target_folder, corpus_folder, tmp_
     assert {"main/1/greedy", "main/2/noise-0.7", "main/1/sampled-kept"} <= set(fitted)
     # A config in our format would not match weights of another project
     before = (folder / "config.json").read_bytes()
-    with pytest.raises(ValueError, match=r"The config of .* names no target; give --target, the model of"):
+    with pytest.raises(ValueError, match=r"The config of .* names no target; give --target, the model for which"):
         calibrate(replace(config, target=None))
     (folder / "head.safetensors").rename(folder / "model.safetensors")
     with pytest.raises(

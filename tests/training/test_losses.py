@@ -60,6 +60,9 @@ class Oracle(nn.Module):
         self.embed, self.mixes_experts = head.embed, head.mixes_experts
         self.features, self.shift = batch.features, shift
 
+    def map_features(self, features):
+        return features
+
     def forward(self, embeddings, features, positions, mask, cache):
         main = self.features.roll(-1 - self.shift, dims=1)[:, : embeddings.shape[1]]
         contrastive = self.features.roll(-2 - self.shift, dims=1)[:, : embeddings.shape[1]]

@@ -58,7 +58,7 @@ def test_kind_without_a_start_is_not_trained(straight, corpus_folder, tmp_path, 
     monkeypatch.setattr(module, "METHODS", [type(straight)(**{**_fields(straight), "kind": kind})])
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work")
     result = invoke("train", corpus_folder, *folders, "--max-steps", 1, *OUTSIDE, "--method", straight.name)
-    assert "Heads of the kind straight cannot be trained here: it brings no start" in str(result.exception)
+    assert "Heads of the kind straight cannot be trained: it has no function start" in str(result.exception)
 
 
 def _fields(method) -> dict:

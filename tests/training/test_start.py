@@ -89,7 +89,9 @@ def test_held_out_rows_are_those_of_the_manifest(tmp_path):
     rows = in_order_of_content(ROWS)
     write_manifest(tmp_path, rows, 5, "tiny")
     assert held_out_rows(tmp_path, ROWS, 100) == rows[:5] and held_out_rows(tmp_path, ROWS, 2) == rows[:2]
-    with pytest.raises(ValueError, match=r"None of these 35 rows is among the 5 that .* give the corpus"):
+    with pytest.raises(
+        ValueError, match=r"None of these 35 rows is among the 5 that .* lists as held out; use the corpus"
+    ):
         held_out_rows(tmp_path, rows[5:], 100)
     with pytest.raises(ValueError, match="among the 0 that"):
         held_out_rows(tmp_path / "no-manifest", rows, 100)
