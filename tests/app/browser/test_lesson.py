@@ -154,7 +154,7 @@ def test_a_guess_comes_before_the_verdict_and_the_score_is_kept(tab, recorded):
     of.press(tab, "reveal")
     gained = 0
     for number in range(1, 4):
-        assert of.result(tab, "round") == f"Guess {number} of 3"
+        assert of.result(tab, "round") == f"Round {number} of 3"
         assert tab.locator(".stop .node.accepted, .stop .edge.refused, .stop .ghosts text").count() == 0
         if number == 1:
             tab.click('.stop svg.tree [data-node="1"] rect', force=True)
@@ -207,7 +207,7 @@ def test_temperature_and_top_p_change_the_shares_of_a_recorded_words_alternative
         kept = [weight if sum(weights[:i]) < top_p * sum(weights) else 0 for i, weight in enumerate(weights)]
         shares = tab.eval_on_selector_all(".chance", "rows => rows.map(row => Number(row.dataset.share))")
         assert shares == pytest.approx([weight / sum(kept) for weight in kept], abs=2e-4)
-        assert of.result(tab, "chances") == f"{sum(map(bool, kept))} of these 5 can come."
+        assert of.result(tab, "chances") == f"{sum(map(bool, kept))} of these 5 are possible."
     of.press(tab, "word-after")
     assert of.result(tab, "chances-place").startswith(f"Word {place + 2}, after")
 
@@ -268,5 +268,5 @@ def test_the_family_stop_shows_each_methods_tree_at_places_where_all_begin_a_ste
         for place, step in enumerate(steps):
             of.press(tab, "method", str(place))
             assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(step["parent"]))
-            said = "nothing to propose" if len(step["parent"]) == 1 else f"{len(step['accepted_path'])} kept"
+            said = "has no guess here" if len(step["parent"]) == 1 else f"{len(step['accepted_path'])} kept"
             assert said in of.result(tab, "family")
