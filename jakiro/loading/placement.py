@@ -83,14 +83,18 @@ def empty_model(config, dtype: torch.dtype):
 
 def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
     """Return the estimate for a transformers config; raises the errors of `empty_model`."""
-    model = empty_model(config, dtype)
+    return memory_of(empty_model(config, dtype), dtype, bits)
+
+
+def memory_of(model, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
+    """Return the estimate for a model, which needs no storage."""
     tables = {
         id(module.weight): module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())
     }
     num_in_tables = sum(weight.numel() for weight in tables.values())
     num_in_layers = sum(parameter.numel() for parameter in model.parameters()) - num_in_tables
     per_weight = dtype.itemsize if bits is None else bytes_per_weight(bits)
-    text = config.get_text_config()
+    text = model.config.get_text_config()
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return MemoryNeeded(
         weights=int(num_in_tables * dtype.itemsize + num_in_layers * per_weight),

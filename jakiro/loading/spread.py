@@ -19,7 +19,7 @@ from jakiro.loading.placement import (
     empty_model,
     free_memory,
     gigabytes,
-    memory_needed,
+    memory_of,
 )
 from jakiro.models.weights import describe_device_map
 from jakiro.system import cache_folder
@@ -113,7 +113,8 @@ def plan_spread(
     from accelerate import infer_auto_device_map
     from accelerate.utils import compute_module_sizes
 
-    model, needed = empty_model(config, dtype), memory_needed(config, dtype)
+    model = empty_model(config, dtype)
+    needed = memory_of(model, dtype)
     limits = parse_max_memory(max_memory)
     gpus = [device for device in limits or range(torch.cuda.device_count()) if isinstance(device, int)]
     main = min(gpus) if gpus else CPU
@@ -139,16 +140,15 @@ def plan_spread(
     room = {**limits, main: limits[main] - (0 if output is embedding else output.numel() * dtype.itemsize)}
     room = {device: room[device] for device in sorted(room, key=lambda device: (device == CPU, device))}
     inferred = infer_auto_device_map(model, max_memory=room, no_split_module_classes=list(blocks), dtype=dtype)
-    device_map = {path: _device_of(path, inferred) for path in names}
-    # All other modules stay on the main device
-    rest = {path: main for path, _ in model.named_modules() if path and not _is_within(path, names)}
-    device_map |= {path: main for path in rest if not any(other.startswith(f"{path}.") for other in names)}
-    on = Counter()
+    # Modules outside the layers stay on the main device; those that contain layers have no entry
+    outside = [path for path, _ in model.named_modules() if path and not _is_within(path, names)]
+    device_map = {path: main for path in outside if not any(layer.startswith(f"{path}.") for layer in names)}
+    device_map |= {path: _device_of(path, inferred) for path in names}
+    bytes_on = Counter({main: num_outside})
     for path in names:
-        on[device_map[path]] += sizes[path]
-    on[main] += num_outside
+        bytes_on[device_map[path]] += sizes[path]
     folder = Path(offload_folder) if offload_folder else cache_folder() / "offload"
-    return Spread(needed, device_map, dict(on), folder / f"{Path(name).name}-{str(dtype).removeprefix('torch.')}")
+    return Spread(needed, device_map, dict(bytes_on), folder / f"{Path(name).name}-{str(dtype).removeprefix('torch.')}")
 
 
 def _is_within(path: str, names: list[str]) -> bool:

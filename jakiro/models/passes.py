@@ -106,7 +106,7 @@ class TargetPasses:
 
     @property
     def is_spread(self) -> bool:
-        """Whether passes move layers between devices, so that all tree sizes cost nearly the same."""
+        """Return whether passes move layers between devices, so that trees of all sizes cost nearly the same."""
         return self.weights.is_spread
 
     @property

@@ -113,7 +113,7 @@ class TargetWeights:
 
     @property
     def is_spread(self) -> bool:
-        """Whether accelerate moves layers to the device for each pass, see `jakiro.loading.spread`."""
+        """Return whether accelerate moves layers to the device for each pass, see `jakiro.loading.spread`."""
         return is_spread(self.model)
 
     @property

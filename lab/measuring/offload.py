@@ -78,8 +78,8 @@ def speedup(data: Mapping, lane: str, temperature: float, delay: float) -> dict:
 
     def totals(name: str) -> list[tuple[float, float, int]]:
         extra = delay * data["layers"]
-        chosen = [each for each in data["answers"] if (each["lane"], each["temperature"]) == (name, temperature)]
-        return [(each["seconds"] + extra * each["passes"], each["tokens"], each["passes"]) for each in chosen]
+        chosen = [row for row in data["answers"] if (row["lane"], row["temperature"]) == (name, temperature)]
+        return [(row["seconds"] + extra * row["passes"], row["tokens"], row["passes"]) for row in chosen]
 
     plain, drafted = totals(PLAIN), totals(lane)
     pairs = [(base[0], base[1], own[0], own[1]) for base, own in zip(plain, drafted, strict=True)]
@@ -96,7 +96,7 @@ def speedup(data: Mapping, lane: str, temperature: float, delay: float) -> dict:
 def table(data: Mapping) -> str:
     """Return the measured speeds as a Markdown table."""
     lines = ["| | T | tokens/s | speedup | 95 % | tokens a pass |", "| --- | --- | --- | --- | --- | --- |"]
-    for temperature in dict.fromkeys(each["temperature"] for each in data["answers"]):
+    for temperature in dict.fromkeys(answer["temperature"] for answer in data["answers"]):
         for lane in LANES:
             numbers = speedup(data, lane, temperature, data["delay"])
             interval = "–" if numbers["interval"] is None else "[{:.2f}, {:.2f}]".format(*numbers["interval"])
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="Raw data; with --figure it is read.")
     parser.add_argument("--figure", type=Path, help="Draw this picture of the raw data.")
     parser.add_argument("--target", help="Default: the default pair.")
-    parser.add_argument("--max-memory", default="cpu:130MB", help="Room for the embeddings alone.")
+    parser.add_argument("--max-memory", default="cpu:130MB", help="Memory that holds only the embeddings.")
     parser.add_argument("--delay", type=float, default=0.01, help="Seconds that each layer on disk sleeps.")
     parser.add_argument("--limit", type=int, default=8, help="Prompts.")
     parser.add_argument("--tokens", type=int, default=24, help="Tokens of an answer.")

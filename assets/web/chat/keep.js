@@ -27,14 +27,12 @@ export function saveChat(chat) {
 export function saveTurn(run) {
   const chat = chatOf(run);
   if (!(chat instanceof Chat)) return;
-  const { id, form, skipped, question, answer, endReason, numTokens, finished } = run;
   run.created ??= Date.now();
-  putTurn({
-    ...{ id, form, skipped, question, answer, endReason, numTokens, created: run.created },
-    chat: chat.id,
-    parent: run.parent === chat ? null : run.parent.id,
-  });
-  if (finished && run.main) putTrace(id, chat.id, tracesOf(run));
+  const { id, form, skipped, question, answer, endReason, numTokens, created } = run;
+  const parent = run.parent === chat ? null : run.parent.id;
+  const text = { question, answer, endReason, numTokens };
+  putTurn({ id, chat: chat.id, parent, form, skipped, created, ...text });
+  if (run.finished && run.main) putTrace(id, chat.id, tracesOf(run));
   saveChat(chat);
 }
 

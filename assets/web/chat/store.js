@@ -95,19 +95,19 @@ export const putTrace = (id, chat, traces) =>
     if (kept > MOST_TRACES) await dropTraces(kept - MOST_TRACES);
   });
 
-export const deleteTurns = (ids) =>
-  inOrder(async () => {
-    const base = await opened();
-    await Promise.all(ids.flatMap((id) => [base.delete("turns", id), base.delete("traces", id)]));
-  });
+const removeTurns = (base, ids) =>
+  Promise.all(ids.flatMap((id) => [base.delete("turns", id), base.delete("traces", id)]));
+
+export const deleteTurns = (ids) => inOrder(async () => removeTurns(await opened(), ids));
 
 export const deleteChat = (id) =>
   inOrder(async () => {
     const base = await opened();
     const turns = await base.getAllFromIndex("turns", "chat", id);
     await base.delete("chats", id);
-    await Promise.all(
-      turns.flatMap((turn) => [base.delete("turns", turn.id), base.delete("traces", turn.id)]),
+    await removeTurns(
+      base,
+      turns.map((turn) => turn.id),
     );
   });
 

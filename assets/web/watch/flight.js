@@ -53,6 +53,6 @@ export function fly({ root, answerText, treeHost, ladderHost }, { main, index, s
     });
 }
 
-// Removes words whose token was redrawn meanwhile
+// Removes flying words whose token was redrawn during the flight
 export const land = ({ root }) =>
   root.querySelectorAll(".flying").forEach((word) => word.lands.isConnected || word.remove());

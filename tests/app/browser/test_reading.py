@@ -1,4 +1,4 @@
-"""What helps a reader: a tour of the first answer, folded thoughts, colours of code, replay links, a host's look."""
+"""Reading an answer: tour of the first one, folded thoughts, code colours, replay links, a host's title and theme."""
 
 import json
 from itertools import pairwise
