@@ -51,7 +51,7 @@ test-with:
 	@test -x "$(PYTHON_ENV)/bin/python" || { echo "Name an environment: make test-with PYTHON_ENV=FOLDER"; exit 1; }
 	OMP_NUM_THREADS=1 $(PYTHON_ENV)/bin/python -m pytest -m "not rare" $(ENGINE_TESTS) $(ARGS)
 
-ENGINE_TESTS := tests/core tests/drafters tests/decode tests/backends tests/heads tests/ops tests/drafters tests/models tests/training
+ENGINE_TESTS := tests/core tests/drafters tests/decode tests/backends tests/heads tests/ops tests/models tests/training
 
 lint: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .

@@ -7,14 +7,11 @@ from threading import Thread
 
 import pytest
 
-from jakiro import JakiroGenerator
 from jakiro.models.families import stop_ids
-from jakiro.training.corpus import CorpusConfig, CorpusOptions, CorpusWriter, TextSource, read_corpus, write_corpus
+from jakiro.training.corpus import CorpusConfig, CorpusOptions, CorpusWriter, TextSource, read_corpus
 from jakiro.training.endpoint import MAX_TRIES, Endpoint, read_api_key
 from jakiro.training.writing import TextRequest, write_texts
-from tests.server.served import served
-from tests.support import byte_tokenizer, save_target, tiny_model
-from tests.training.tiny import byte_target
+from tests.support import byte_tokenizer, tiny_model
 
 IDS = {"choices": [{"token_ids": [7]}]}
 
@@ -217,23 +214,3 @@ def test_rows_of_a_stopped_server_are_continued_to_those_of_the_model(tmp_path):
     write = partial(write_texts, model, batch_size=2, stop_ids=ends)
     CorpusWriter(TextSource(write, ends, tokenizer), tmp_path / "model", options, prompts).write(70)
     assert read_corpus([tmp_path / "server"]) == read_corpus([tmp_path / "model"])
-
-
-def test_rows_from_jakiro_serve_at_temperature_0_are_those_of_the_library(tmp_path, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    save_target(tmp_path / "target", byte_target(num_layers=2))
-    (tmp_path / "key").write_text("sk-corpus\n")
-    target = str(tmp_path / "target")
-    prompts = tmp_path / "prompts.jsonl"
-    questions = ({"question_id": n, "category": "x", "turns": [f"Say {n}, then éß!"]} for n in range(6))
-    prompts.write_text("".join(json.dumps(question) + "\n" for question in questions))
-    options = CorpusOptions(temperatures=(0.0,), max_new_tokens=24, min_distinct=0)
-    shared = {"rows": 6, "options": options, "target": target, "prompts": str(prompts), "batch_size": 3}
-    generator = JakiroGenerator.from_pretrained(target, "none", "cpu", "float32")
-    with served(generator, keys=("sk-corpus",)) as (address, _):
-        keyed = CorpusConfig(str(tmp_path / "a"), endpoint=address, api_key_file=str(tmp_path / "key"), **shared)
-        assert write_corpus(keyed) > 0
-    write_corpus(CorpusConfig(str(tmp_path / "b"), device="cpu", dtype="float32", **shared))
-    rows = read_corpus([tmp_path / "a"])
-    assert rows == read_corpus([tmp_path / "b"]) and len(rows) == 6
-    assert "sk-corpus" not in (tmp_path / "a" / "manifest.json").read_text()
