@@ -15,6 +15,7 @@ from accelerate import PartialState
 from torch import Tensor
 
 from jakiro.config import About, require, setting
+from jakiro.drafters.base import Method
 from jakiro.drafters.registry import DEFAULT, METHODS, Methods
 from jakiro.drafters.registry import methods_from as methods_of
 from jakiro.heads.base import DraftHead
@@ -250,11 +251,15 @@ def _head_shape(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
         ValueError: the method is unknown, or has no head that can be trained.
     """
     method = DEFAULT if config.method is None else known.named(config.method)
+    names = ", ".join(name for name, other in known.items() if _is_trainable(other, known))
     if method.trains is None:
-        names = ", ".join(name for name, other in known.items() if other.trains is not None)
         raise ValueError(f"No heads are trained for {method.name}; choose one of {names}.")
     kind = known.kinds[method.needs.head[0]]
-    require(kind.start is not None, f"Heads of the kind {kind.name} cannot be trained: it has no function start.")
+    if kind.start is None:
+        raise ValueError(
+            f"Heads of the kind {kind.name} cannot be trained: the kind has no function start; choose one of the "
+            f"methods {names}, or define start for the kind."
+        )
     shape = dict(method.trains)
     if config.fusion is None and config.init is None and method is DEFAULT:
         shape = shape | {"fusion": DEFAULT_FUSION}
@@ -263,6 +268,11 @@ def _head_shape(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
         require("fusion" in settable, f"--fusion has no effect on heads for {method.name}; leave it out.")
         shape = shape | {"fusion": config.fusion}
     return kind, shape
+
+
+def _is_trainable(method: Method, known: Methods) -> bool:
+    """Return whether heads for a method can be trained here."""
+    return method.trains is not None and known.kinds[method.needs.head[0]].start is not None
 
 
 def _check_held_out(held_out: Sequence[Row]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jakiro import JakiroGenerator, SamplingParams
-from jakiro.drafters.registry import PLAIN, methods_from
+from jakiro.drafters.registry import METHODS, PLAIN, methods_from
 from tests.support import TREE
 from tests.training.test_commands import TRAIN, corpus_folder, invoke, succeed, target_folder  # noqa: F401
 
@@ -58,7 +58,10 @@ def test_kind_without_a_start_is_not_trained(straight, corpus_folder, tmp_path, 
     monkeypatch.setattr(module, "METHODS", [type(straight)(**{**_fields(straight), "kind": kind})])
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work")
     result = invoke("train", corpus_folder, *folders, "--max-steps", 1, *OUTSIDE, "--method", straight.name)
-    assert "Heads of the kind straight cannot be trained: it has no function start" in str(result.exception)
+    sentence = str(result.exception)
+    assert sentence.startswith("Heads of the kind straight cannot be trained: the kind has no function start; choose")
+    trainable = ", ".join(name for name, method in METHODS.items() if method.trains is not None)
+    assert sentence.endswith(f" one of the methods {trainable}, or define start for the kind.")
 
 
 def _fields(method) -> dict:

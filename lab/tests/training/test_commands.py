@@ -1,5 +1,6 @@
 """A draft on top of the target's first layers is trained, writes text, and is trained on this text."""
 
+import re
 from importlib import import_module
 
 import pytest
@@ -37,4 +38,8 @@ def test_the_package_s_command_refuses_to_train_an_exit_head(target_folder, corp
     options = ("--target", target_folder, "--max-steps", 2, "--validation-rows", 4, "--methods-from", "lab")
     folders = ("--out", tmp_path / "out", "--work", tmp_path / "work", "--method", "exit")
     result = invoke("train", corpus_folder, *options, *folders)
-    assert str(result.exception).startswith("Heads of the kind stacked cannot be trained here: it brings no start")
+    sentence = str(result.exception)
+    assert sentence.startswith("Heads of the kind stacked cannot be trained: the kind has no function start; choose")
+    (names,) = re.findall(r"choose one of the methods (.+), or define start for the kind\.$", sentence)
+    trainable = {method.name for method in KNOWN.values() if method.trains is not None} - {"exit", "distillspec", "s2d"}
+    assert set(names.split(", ")) == trainable and {"jakiro", "gumiho"} < trainable
