@@ -39,7 +39,7 @@ def variants(width: int, vocabulary: int, tokens: int | None) -> dict[str, dict]
         tokens: number of training tokens of the base, None for the whole corpus.
     """
     return {
-        BASE: {"expert_width": width, "draft_vocab": vocabulary},
+        BASE: {"fusion": "summed", "expert_width": width, "draft_vocab": vocabulary},
         "official loss": {"weights": LossWeights(token=0.1, feature=1.0, contrastive=0.5)},
         "cross-entropy only": {"weights": LossWeights(feature=0.0)},
         "unroll 1": {"unroll": 1},
@@ -53,7 +53,7 @@ def variants(width: int, vocabulary: int, tokens: int | None) -> dict[str, dict]
         "double the width": {"expert_width": 2 * width},
         # A GELU expert has two matrices where a SwiGLU expert has three.
         "decoupled": {"fusion": "decoupled", "expert_width": width * 3 // 2},
-        "one dense expert of equal parameters": {"method": DENSE.name, "expert_width": 2 * width},
+        "one dense expert of equal parameters": {"method": DENSE.name, "fusion": None, "expert_width": 2 * width},
         **{name: {"max_tokens": int(share * tokens)} for name, share in SHARES_OF_TEXT.items() if tokens},
     }
 

@@ -38,7 +38,7 @@ def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp
         "limit": 1, "max_new_tokens": 4, "nodes": "4", "target": str(target_folder),
     }  # fmt: skip
     chosen = (
-        BASE, "cross-entropy only", "one dense expert of equal parameters", "half of the text",
+        BASE, "cross-entropy only", "decoupled", "one dense expert of equal parameters", "half of the text",
     )  # fmt: skip
     ablate([corpus], tmp_path / "out", names=",".join(chosen), **settings)
     table = (tmp_path / "out" / "ablations.md").read_text().splitlines()
@@ -46,6 +46,9 @@ def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp
     assert {line.split(" | ")[0].strip("| ") for line in table[2:]} == set(chosen)
     assert len(FeatureCache(tmp_path / "out" / "features").learned_ids(0)) == 240
     assert len(FeatureCache(tmp_path / "out" / "half-of-the-text" / "work" / "features").learned_ids(0)) == 120
+    base, decoupled = (load_head(tmp_path / "out" / name / "head").config for name in (BASE, "decoupled"))
+    assert (base.fusion, base.contrastive, base.expert_intermediate_size) == ("summed", True, 8)
+    assert (decoupled.fusion, decoupled.expert_intermediate_size) == ("decoupled", 12)
     assert load_head(tmp_path / "out" / "one-dense-expert-of-equal-parameters" / "head").config.kind == "eagle"
     monkeypatch.setattr("lab.training.ablations.train", None)
     ablate([corpus], tmp_path / "out", names=BASE, **settings)
