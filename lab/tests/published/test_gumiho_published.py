@@ -152,7 +152,7 @@ def test_a_gumiho_head_of_another_form_is_refused_with_its_values(tensors, value
 
 
 def test_without_the_lab_s_methods_a_gumiho_head_is_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match=r"are a Gumiho head, .* it would need what a checkout"):
+    with pytest.raises(ValueError, match=r"are a Gumiho head, .* --methods-from lab\.published in a checkout; choose"):
         checkpoint.load_head(gumiho_folder(tmp_path / "head", gumiho_tensors()))
 
 

@@ -8,7 +8,7 @@ import torch
 from jakiro.heads.checkpoint import load_head
 from lab import KNOWN
 from lab.training.adopt import adopt, adopt_stream, started_from
-from tests.training.test_commands import TRAIN, corpus_folder, first, invoke, target_folder  # noqa: F401
+from tests.training.test_commands import TRAIN, corpus_folder, first, invoke, succeed, target_folder  # noqa: F401
 from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
 
 
@@ -39,21 +39,44 @@ def test_a_head_without_a_layer_is_refused(tmp_path):
         adopt_stream(tiny_head(target), texts, tiny_head(target, kind="medusa"), 0)
 
 
-@pytest.mark.parametrize(("method", "width"), [("eagle2", 32), ("parallelspec", 32), ("gumiho", 32), ("medusa", None)])
+@pytest.fixture(scope="module")
+def sources(first, target_folder, corpus_folder, tmp_path_factory):  # noqa: F811
+    """Return folders of trained heads by fusion; all experts have width 16, and the features are those of `first`."""
+    folder = tmp_path_factory.mktemp("summed")
+    folders = ("--out", folder / "head", "--work", folder / "work", "--features", first / "work" / "features")
+    options = (*TRAIN[:4], *TRAIN[6:], "--expert-width", 16, "--fusion", "summed", "--no-report")
+    succeed("train", corpus_folder, "--target", target_folder, *folders, *options)
+    return {"summed": folder / "head", "decoupled": first / "head"}
+
+
+# Matrices of 16 × width: a summed source has 2 experts · 3 · 16 = 96 rows in them, a decoupled one 2 · 2 · 16 = 64
+@pytest.mark.parametrize(
+    ("method", "fusion", "width"),
+    [
+        ("eagle2", "summed", 32),
+        ("parallelspec", "summed", 32),
+        ("gumiho", "summed", 32),
+        ("medusa", "summed", None),
+        ("eagle2", "decoupled", 21),
+    ],
+)
 def test_training_continues_from_a_head_of_another_method(
     method,
+    fusion,
     width,
     first,  # noqa: F811
+    sources,
     target_folder,  # noqa: F811
     corpus_folder,  # noqa: F811
     tmp_path,
 ):
     options = {"method": method, "validation_rows": 4, "target": str(target_folder)}
-    adopt(str(first / "head"), first / "work" / "features", tmp_path / "start", **options)
-    began, source = load_head(tmp_path / "start", kinds=KNOWN.kinds), load_head(first / "head")
+    adopt(str(sources[fusion]), first / "work" / "features", tmp_path / "start", **options)
+    began, source = load_head(tmp_path / "start", kinds=KNOWN.kinds), load_head(sources[fusion])
+    assert source.config.fusion == fusion and source.config.expert_intermediate_size == 16
     assert torch.equal(began.draft_token_ids, source.draft_token_ids)
     if width is not None:
-        assert began.config.expert_intermediate_size == width, "as many parameters as two experts of 16"
+        assert began.config.expert_intermediate_size == width, "at most as many parameters as two experts of 16"
         assert torch.equal(began.fc.weight, source.fc.weight)
     manifest = json.loads((tmp_path / "start" / "manifest.json").read_text())
     assert manifest["held_out"] and "minutes" not in manifest
