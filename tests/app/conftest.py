@@ -77,7 +77,8 @@ def served(
     """Gives the Blocks and the address of a page with these limits, and closes it."""
     blocks = app_page.build(LocalDevice(load), Limits(**limits), loader_of, pairs_folder, appearance=appearance)
     try:
-        yield blocks, app_page.launch(blocks, host=host, wait=False, quiet=True, logins=logins, keys=keys)
+        options = {"port": any_port(), "wait": False, "quiet": True, "logins": logins, "keys": keys}
+        yield blocks, app_page.launch(blocks, host=host, **options)
     finally:
         blocks.close()
 
@@ -328,7 +329,7 @@ def ask(tab, question: str) -> None:
     before = tab.get_attribute(".jk-view", "data-run")
     tab.wait_for_selector("#jk-chip.ready")
     send(tab, question)
-    drawn = "document.querySelector('.jk-view').dataset.run"
+    drawn = "document.querySelector('.jk-view')?.dataset.run"
     tab.wait_for_function(f"before => {drawn} !== before && /^[0-9a-f]{{32}}$/.test({drawn})", arg=before)
 
 

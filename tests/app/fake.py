@@ -154,7 +154,7 @@ class FakeGenerator:
         first = len(prefix)
         return Header(
             method=method.name, created="2026-01-02T03:04:05+00:00", bit_identical=True, messages=tuple(messages),
-            raw_prompt=None, num_prompt_tokens=40, target={"name": "Fake-135M", "sha256": "0" * 64},
+            raw_prompt=None, num_prompt_tokens=40, target={"name": self.target, "sha256": "0" * 64},
             drafter={"name": "fake-head", "sha256": "1" * 64} if method.needs.head else None,
             proposers=tuple(method.to_dict()["proposers"]), device="cpu", dtype="float32", numerics=self.numerics,
             device_profile={"device": "2-core CPU"}, versions={"jakiro": "0.9.0"},

@@ -15,7 +15,7 @@ function fill(create, selector, content) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  for (const child of children.flat(3)) {
+  for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
     node.append(child instanceof Node ? child : document.createTextNode(String(child)));
   }
@@ -192,7 +192,7 @@ function copyBySelection(text) {
   const focused = document.activeElement;
   const box = h("textarea.voice", { "aria-hidden": "true" });
   box.value = text;
-  document.body.append(box);
+  (focused?.closest("details") || document.body).append(box); // a menu closes when the focus leaves it
   box.select();
   const worked = attempt(() => document.execCommand("copy"), false);
   box.remove();

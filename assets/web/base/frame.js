@@ -12,6 +12,7 @@ const listen = () =>
     around = told;
     const height = told.clientHeight - told.offsetTop;
     style.setProperty("--window", `${height}px`);
+    style.setProperty("--top", `${onScreen().top}px`);
     classList.toggle("short", height <= SHORT);
   });
 addEventListener("gradio:iframe-resizer-ready", listen);
@@ -46,6 +47,6 @@ export function placeCard(
 export function bringBack(element) {
   const { top } = element.getBoundingClientRect();
   if (top >= onScreen().top) return;
-  if (around) parentIFrame.scrollToOffset(0, top);
+  if (around) parentIFrame.scrollToOffset(0, Math.floor(top) - GAP);
   else element.scrollIntoView();
 }

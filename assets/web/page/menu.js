@@ -20,6 +20,9 @@ const option = (key, set) =>
     say(key),
   );
 
+// Gradio's page on the API has no address that works: its component is loaded by a press on the only button of the footer
+const openApi = () => document.querySelector("footer button").click();
+
 export function pageMenu() {
   const set = (name) => (value) => change({ [name]: value });
   const hall = h(
@@ -51,7 +54,9 @@ export function pageMenu() {
       option("show_all", set("showAll")),
       option("read_as_list", set("list")),
     ),
-    screen.server ? h("a.plain-button", { href: "?view=api", target: "_blank" }, say("api")) : null,
+    screen.server
+      ? h("button.plain-button", { "data-action": "api", onclick: openApi }, say("api"))
+      : null,
     h(
       "dl.keys",
       h("dt.muted", say("keys")),

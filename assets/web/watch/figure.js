@@ -1,7 +1,6 @@
 // The figure of the Watch tab: the three phases, the draft tree with its key, the result of the step, and the plot.
 
 import { bold, h, radios, say } from "../base/dom.js";
-import { onScreen } from "../base/frame.js";
 import { change, moves, redrawNow, state } from "../page/machine.js";
 import { Card } from "../tree/card.js";
 import { showLarge } from "../tree/dialog.js";
@@ -84,7 +83,6 @@ function aboutStep(parts) {
       popover: "auto",
       "aria-label": say("about_step"),
       ontoggle: () => redrawNow(),
-      onbeforetoggle: () => parts.panels.style.setProperty("--top", `${onScreen().top}px`),
     },
     h("div.pane-head", h("h2", say("about_step")), h("span.gap"), close),
     ["budget", "router", "mask", "numbers"].map(section),

@@ -138,9 +138,9 @@ def test_after_a_reload_an_answer_that_is_not_kept_leaves_what_there_was_and_its
     tab.wait_for_function(GROWN, arg=4)
     runs = slow[1].runs
     with runs._lock:
-        kept = dict(runs._runs)
-    for run_id in kept:
-        runs.find(run_id).stop()
+        at_work = [run for _, run, _ in runs._runs.values()]
+    for run in at_work:
+        run.stop()
     wait_until_finished(tab)
     tab.evaluate("id => { Jakiro.moves.state.lost = Jakiro.moves.state.run; Jakiro.moves.state.run.id = id }", "c" * 32)
     tab.reload()

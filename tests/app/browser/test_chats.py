@@ -438,10 +438,11 @@ def test_a_chat_that_is_too_long_leaves_out_its_oldest_turns_on_request(open_tab
 def test_copy_says_whether_it_worked(open_tab, place):
     tab = open_tab(place[2])
     ask_to_end(tab, "Why?")
-    tab.evaluate("document.execCommand = () => false; navigator.clipboard.writeText = () => Promise.reject()")
+    # `void` because Playwright calls what an expression returns
+    tab.evaluate("document.execCommand = () => false; void (navigator.clipboard.writeText = () => Promise.reject())")
     tab.click('.shown [data-action="copy_answer"]')
     tab.wait_for_selector(f".shown :text-is('{words.BROWSER['copy_failed']}')")
-    tab.evaluate("navigator.clipboard.writeText = async (text) => { window.copiedText = text; }")
+    tab.evaluate("void (navigator.clipboard.writeText = async (text) => { window.copiedText = text; })")
     tab.wait_for_selector(f".shown :text-is('{words.BROWSER['copy_answer']}')")
     tab.click('.shown [data-action="copy_answer"]')
     tab.wait_for_selector(f".shown :text-is('{words.BROWSER['copy_done']}')")

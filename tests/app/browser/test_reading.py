@@ -197,5 +197,6 @@ def test_a_chat_can_be_exported_where_it_is_read(open_tab, fake_address):
 
 def test_the_menu_leads_to_the_api(open_tab, fake_address):
     tab = open_tab(fake_address)
-    tab.goto(fake_address + tab.get_attribute(".page-menu a", "href"))
-    tab.wait_for_selector(":text('generate')")
+    tab.evaluate("document.querySelector('.page-menu').open = true")
+    tab.click('.page-menu [data-action="api"]')
+    tab.wait_for_selector(":text('/generate')")

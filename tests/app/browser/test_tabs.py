@@ -111,7 +111,7 @@ def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_whe
     slow[2].gate.set()
     for tab in tabs:
         # On the server: Stop would need a connection
-        run_id = tab.evaluate("Jakiro.moves.state.turns[0].id")
+        run_id = tab.wait_for_function("Jakiro.moves.state.turns[0]?.id").json_value()
         wait_in(tab, lambda run_id=run_id: slow[0].runs.visitor(run_id))
         slow[0].runs.stop(slow[0].runs.visitor(run_id).session)
     seventh.wait_for_function(f"({LENGTH}) > 4")
