@@ -1,4 +1,4 @@
-"""The measured part of `doctor --head`: reasons why a head accepts few tokens, and what to do about each.
+"""The measured part of `doctor --head`: causes of low acceptance, each with its remedy.
 
 The target answers prompts greedily, and the answers are stored for later calls. The head is compared with the target's
 choices along these texts, and in the trees that drafting grows along them. A corpus does not contain the shipped
@@ -57,22 +57,22 @@ def head_findings(options: LoadOptions, corpus: str | None = None, prompts: str 
     pair = registry.resolve(options.target, options.head)
     device, dtype = device_and_dtype(options)
     questions = load_questions(prompts and Path(prompts), NUM_PROMPTS)
-    bound = BoundHead.read(load_head(pair.head_folder(), device), pair.target_name, device, dtype)
-    config = bound.head.config
-    rows = [] if corpus is None else read_corpus([Path(corpus)], config.vocab_size)
+    head = load_head(pair.head_folder(), device)
+    rows = [] if corpus is None else read_corpus([Path(corpus)], head.config.vocab_size)
+    bound = BoundHead.read(head, pair.target_name, device, dtype)
     answers = bound.answers(len(questions)).answers(questions, SAMPLING)
     num_tokens = sum(answer.end - answer.start for answer in answers)
     require(num_tokens > 0, "The target ends every answer after one token; give other prompts with --prompts.")
     yield Finding("measured on", f"{len(answers)} prompts, {num_tokens:,} tokens at temperature 0, 8 nodes")
     yield _check_features(pair, bound)
     yield from _check_template(bound.tokenizer, rows)
-    yield from _check_length(config.max_position_embeddings, answers, rows)
-    yield _check_vocabulary(bound.head, answers)
+    yield from _check_length(head.config.max_position_embeddings, answers, rows)
+    yield _check_vocabulary(head, answers)
     first_choices = _first_choices(bound, answers)
     if first_choices:
         yield _check_agreement(first_choices)
     # As in decoding: the target's dtype, and on a CPU rounded matrices
-    bound.head.to(dtype).bind(*bound.tables)
+    head.to(dtype).bind(*bound.tables)
     (drafter,) = load_drafters(EvaluateConfig(), pair, bound, {}).values()
     replayed = [list(replay(drafter, answer, SAMPLING, TREE)) for answer in answers]
     steps = [step for answer_steps in replayed for step in answer_steps]
@@ -82,7 +82,7 @@ def head_findings(options: LoadOptions, corpus: str | None = None, prompts: str 
 
 
 def _check_features(pair: registry.Pair, bound: BoundHead) -> Finding:
-    """Compare weights and dtype of the target with those on which the head was trained."""
+    """Compare weights and dtype of the target with the ones used in training."""
     trained_for = bound.head.config.target_sha256
     warning = registry.head_warning(pair.head_name, trained_for, pair.target_name, bound.sha256)
     if warning:
@@ -94,7 +94,7 @@ def _check_features(pair: registry.Pair, bound: BoundHead) -> Finding:
 
 
 def _check_template(tokenizer, rows: Sequence[Row]) -> Iterator[Finding]:
-    """Compare the ids around the messages of a corpus, BOS included, with those that the chat template writes."""
+    """Compare the ids around the messages of a corpus, BOS included, with the chat template."""
     if not rows:
         return
     before, after = turn_ids(tokenizer)
@@ -108,7 +108,7 @@ def _check_template(tokenizer, rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _check_length(num_positions: int, answers: Sequence[Answer], rows: Sequence[Row]) -> Iterator[Finding]:
-    """Compare the positions of the answers with those of the head and of a corpus."""
+    """Compare the positions of the answers with the head's maximum and with the longest text of a corpus."""
     last = max(answer.end for answer in answers) + 1
     text, ok = f"{last:,} of {num_positions:,} positions used", last <= num_positions
     if not ok:

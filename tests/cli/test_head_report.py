@@ -1,4 +1,4 @@
-"""`jakiro doctor --head`: measured numbers equal those of `evaluate`, and every cause of low acceptance is named."""
+"""`jakiro doctor --head`: numbers equal the results of `evaluate`, and each cause of low acceptance is reported."""
 
 import json
 from dataclasses import replace
@@ -59,7 +59,7 @@ def change_config(pair, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_measured_numbers_equal_those_of_evaluate_and_a_count_by_hand(pair):
+def test_measured_numbers_equal_evaluate_and_a_count_by_hand(pair):
     findings = report(pair)
     assert list(findings) == TOPICS
     names = {"head": str(pair / "head"), "target": str(pair / "target"), "prompts": str(pair / "prompts.jsonl")}
