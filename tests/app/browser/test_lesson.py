@@ -72,8 +72,8 @@ def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded)
 
 def test_each_guess_makes_it_less_likely_that_all_hold(tab, recorded):
     of.go(tab, 2)
-    step = recorded.steps("greedy")[of.shown(tab)]
-    chain = of.favourite(step)[:5]
+    step = recorded.steps("greedy")[of.shown_step(tab)]
+    chain = of.most_likely_chain(step)[:5]
     chances = []
     for node in chain:
         of.press(tab, "more")
@@ -113,10 +113,10 @@ def test_without_the_contrastive_branch_a_level_goes_and_the_passes_stay(tab):
 
 def test_fewer_candidates_are_the_likeliest_ones_judged_again(tab, recorded):
     of.go(tab, 5)
-    step = recorded.steps("greedy")[of.shown(tab)]
+    step = recorded.steps("greedy")[of.shown_step(tab)]
     for candidates in (4, 24, 63):
         of.slide(tab, "candidates", candidates)
-        nodes = of.likeliest(step, candidates)
+        nodes = of.most_likely(step, candidates)
         assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(nodes))
         assert of.result(tab, "kept") == (f"Judged again: {of.accepted(step, nodes)} kept, plus the target’s own token")
         expected = 1 + sum(math.exp(step["score"][node]) for node in nodes[1:])
@@ -124,16 +124,16 @@ def test_fewer_candidates_are_the_likeliest_ones_judged_again(tab, recorded):
         assert float(tab.inner_text('[data-figure="check"]').split()[0]) == pytest.approx(
             recorded.check_ms(candidates + 1), abs=0.51
         )
-        taus = [of.accepted(one, of.likeliest(one, candidates)) + 1 for one in recorded.steps("greedy")]
+        taus = [of.accepted(one, of.most_likely(one, candidates)) + 1 for one in recorded.steps("greedy")]
         assert float(tab.inner_text('[data-figure="tau"]')) == pytest.approx(sum(taus) / len(taus), abs=0.006)
-    fewest, most = (of.accepted(step, of.likeliest(step, candidates)) for candidates in (4, 63))
+    fewest, most = (of.accepted(step, of.most_likely(step, candidates)) for candidates in (4, 63))
     assert fewest < most == len(step["accepted_path"]), "a large tree should keep more"
 
 
 def test_a_row_of_the_mask_is_right_only_with_its_path(tab, recorded):
     of.go(tab, 6)
-    step = recorded.steps("greedy")[of.shown(tab)]
-    nodes = of.likeliest(step, 6)
+    step = recorded.steps("greedy")[of.shown_step(tab)]
+    nodes = of.most_likely(step, 6)
     parents = [nodes.index(step["parent"][node]) if node else -1 for node in nodes]
     row = int(tab.get_attribute("tr.asked", "data-row"))
     path, at = [], row

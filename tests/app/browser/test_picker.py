@@ -16,7 +16,7 @@ from app.words import page as words
 from jakiro import progress
 from jakiro.loading import registry
 from jakiro.loading.progress import counted
-from tests.app.asked import asking, begun, events_of
+from tests.app.asked import asking, events_of, start_answer
 from tests.app.conftest import ask_to_end, ready_service, served, settled_service
 from tests.app.fake import FakeGenerator, default_answer
 from tests.server.served import PATIENCE, wait_until
@@ -96,7 +96,7 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     generator = FakeGenerator()
     generator.gate.clear()
     service = ready_service(generator)
-    first = begun(service, asking())
+    first = start_answer(service, asking())
     wait_until(lambda: first.traces)
     may_load = threading.Event()
 
@@ -108,7 +108,7 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     assert service.swap(load, "another")
     assert service.chip()["text"] == words.CHIP_WAITING
     assert not service.swap(load, "a third")
-    second = begun(service, asking())
+    second = start_answer(service, asking())
     assert second.events.get(timeout=PATIENCE) == ("wait", None, words.WAITING_FOR_MODEL)
     generator.gate.set()
     wait_until(lambda: service.chip()["text"] == words.CHIP_LOADING)
@@ -132,7 +132,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
     assert chip["trouble"] == words.SWAP_FAILED.format(
         pair="another", reason="The draft head has hidden size 64, the target 128."
     )
-    assert events_of(begun(service, asking()))[-1][0] == "done"
+    assert events_of(start_answer(service, asking()))[-1][0] == "done"
 
 
 def test_after_a_failed_start_another_pair_can_be_loaded():

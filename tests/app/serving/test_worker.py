@@ -15,7 +15,7 @@ from app.serving.runs import Runs, Visitor
 from app.serving.worker import RETURN_SECONDS, AnswerRun, ModelService
 from app.words import page as words
 from jakiro import progress
-from tests.app.asked import asking, begun, events_of
+from tests.app.asked import asking, events_of, start_answer
 from tests.app.conftest import ready_service, settled_service
 from tests.app.fake import FakeGenerator, default_answer
 from tests.server.served import PATIENCE, wait_until
@@ -27,7 +27,7 @@ RACE = asking(length=256, methods=("autoregressive", "jakiro"))
 
 
 def test_a_race_gives_headers_before_steps_and_equal_texts():
-    run = begun(ready_service(FakeGenerator()), RACE)
+    run = start_answer(ready_service(FakeGenerator()), RACE)
     events = events_of(run)
     first_step = next(i for i, event in enumerate(events) if event[0] == "step")
     assert [event[:2] for event in events[:first_step]] == [("header", "autoregressive"), ("header", "jakiro")]
@@ -44,7 +44,7 @@ def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch
     with pytest.raises(RuntimeError, match="new thread"):
         run.start()
     assert run.finished.is_set() and service.turns.numbers()["waiting"] == 0
-    assert events_of(begun(service, asking()))[-1] == ("done", None, None)
+    assert events_of(start_answer(service, asking()))[-1] == ("done", None, None)
 
 
 def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_waits():
@@ -59,7 +59,7 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
     service.start()
     wait_until(lambda: service.chip()["text"] == words.CHIP_MEASURING)
     assert service.chip()["state"] == "loading"
-    run = begun(service, RACE)
+    run = start_answer(service, RACE)
     assert run.events.get(timeout=PATIENCE) == ("wait", None, words.WAITING_FOR_MODEL)
     may_measure.set()
     assert events_of(run)[-1][0] == "done"
@@ -87,7 +87,7 @@ def test_every_step_of_a_start_is_a_line_on_the_chip():
 def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
     service = settled_service(Mock(side_effect=FileNotFoundError("No folder “x”.")))
     assert service.chip()["state"] == "failed"
-    assert events_of(begun(service, RACE)) == [("error", None, "The model could not be loaded: No folder “x”.")]
+    assert events_of(start_answer(service, RACE)) == [("error", None, "The model could not be loaded: No folder “x”.")]
 
 
 VALUES = {
