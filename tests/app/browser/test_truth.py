@@ -8,7 +8,7 @@ import pytest
 from app.page.offered import offered_questions
 from app.words import page as words
 from jakiro.trace import Trace
-from tests.app.conftest import ask_to_end, given, number_of, seek, send, wait_until_finished
+from tests.app.conftest import ask_to_end, call_with, number_of, seek, send, wait_until_finished
 from tests.app.fake import finished_race
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -40,7 +40,7 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     drafted = traces["jakiro"]
     last = drafted.steps[-1]
     kept = len(last.committed_ids)
-    given(tab, SHOW, {method: trace.to_dict() for method, trace in traces.items()})
+    call_with(tab, SHOW, {method: trace.to_dict() for method, trace in traces.items()})
     seek(tab, len(drafted.steps) - 1)
     drawn = "state => [...document.querySelectorAll(`svg.tree .node.${state}`)].map(node => node.dataset.node)"
     assert tab.evaluate(drawn, "accepted") == [str(node) for node in last.accepted_path[:kept]]
