@@ -105,9 +105,10 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     assert same == ["–", words.BROWSER["arena_same"], words.BROWSER["arena_same"]]
     # The race is played again from its start
     tab.wait_for_function(
-        """() => [...document.querySelectorAll('[data-action="lane_tree"]')].map((button) => !button.hidden
-        && button.textContent.endsWith(` ${Jakiro.moves.state.run.lanes[button.closest('.lane').dataset.lane].steps.length}`))
-        .filter(Boolean).length === 2"""
+        """() => [...document.querySelectorAll('[data-action="lane_tree"]')].filter((button) => {
+          const lane = Jakiro.moves.state.run.lanes[button.closest('.lane').dataset.lane];
+          return !button.hidden && button.textContent.endsWith(` ${lane.steps.length}`);
+        }).length === 2"""
     )
     tab.click('[data-lane="prompt_lookup"] [data-action="lane_tree"]')
     last = tab.evaluate("Jakiro.moves.state.run.lanes.prompt_lookup.steps.at(-1).nodes.length")
