@@ -7,7 +7,7 @@ from the shipped recordings.
 import gradio as gr
 
 from app.page import web
-from app.page.drawn import drawn
+from app.page.drawn import build_view
 from app.words import lesson as lesson_words
 from app.words.formulas import FORMULAS, LETTERS
 
@@ -37,4 +37,4 @@ def component() -> gr.HTML:
     def recordings() -> str | None:
         return RECORDINGS.read_text(encoding="utf-8") if RECORDINGS.is_file() else None
 
-    return drawn("lesson", "mountLesson(element, server)", {"lesson_recordings": recordings}, tab="lesson")
+    return build_view("lesson", "mountLesson(element, server)", {"lesson_recordings": recordings}, tab="lesson")

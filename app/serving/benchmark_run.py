@@ -128,7 +128,7 @@ class BenchmarkRun(Stoppable):
     def _bench(self, device: Device, temperature: float, question: Question) -> Bench:
         pair = tuple(device.status[name] for name in ("target", "head"))
         if self._pair is None:
-            if not device.status["head"] and any(each.needs.head for each in self.settings.drafting_methods):
+            if not device.status["head"] and any(method.needs.head for method in self.settings.drafting_methods):
                 raise ValueError(benchmark_words.NO_HEAD)
             self._pair = pair
         if pair != self._pair:
@@ -164,7 +164,7 @@ class Benchmarks:
         self._runs: dict[str, BenchmarkRun] = {}
 
     def start(self, session: str, run: BenchmarkRun, most_of_group: int | None = None) -> None:
-        """Starts a run in place of the session's last one.
+        """Start a run in place of the session's last one.
 
         Args:
             most_of_group: how many runs of the run's group may be at work.
@@ -173,8 +173,8 @@ class Benchmarks:
             ValueError: so many are at work in other sessions.
         """
         with self._lock:
-            others = [one for owner, one in self._runs.items() if owner != session and one.at_work]
-            count = sum(one.group == run.group for one in others)
+            running = [other_run for owner, other_run in self._runs.items() if owner != session and other_run.at_work]
+            count = sum(other_run.group == run.group for other_run in running)
             if most_of_group is not None and count >= most_of_group:
                 raise ValueError(benchmark_words.TOO_MANY.format(count=count))
             before = self._runs.pop(session, None)
@@ -193,14 +193,14 @@ class Benchmarks:
 
     def stop_all(self, reason: str) -> None:
         """Stops every benchmark; `reason` is the sentence that its reader gets."""
-        for run in self._kept():
+        for run in self._stored():
             run.stop(reason)
 
     def results(self, run_id: str) -> str | None:
         """Return `BenchmarkRun.results` of a run; None if it is no longer kept."""
-        run = next((run for run in self._kept() if run.id == run_id), None)
+        run = next((run for run in self._stored() if run.id == run_id), None)
         return run.results() if run else None
 
-    def _kept(self) -> list[BenchmarkRun]:
+    def _stored(self) -> list[BenchmarkRun]:
         with self._lock:
             return list(self._runs.values())

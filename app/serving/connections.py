@@ -39,11 +39,11 @@ class _Bounded(asyncio.Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        begun = self._head_bytes
+        earlier_bytes = self._head_bytes
         super().data_received(data)
         if self.transport.is_closing():
             return
-        if begun is not None and self._head_bytes is not None:
+        if earlier_bytes is not None and self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
                 self._hang_up()

@@ -275,7 +275,7 @@ class _Answer:
         if self._as_openai and status >= 400:
             values = Refusal(status, values["detail"]).to_dict()
         body = json.dumps(values, ensure_ascii=False).encode()
-        await self._whole(status, body, {"content-type": "application/json; charset=utf-8"} | (about or {}))
+        await self._send_whole(status, body, {"content-type": "application/json; charset=utf-8"} | (about or {}))
 
     async def refuse(self, sentence: str, status: int = 429, seconds: int = 1) -> None:
         """Send a sentence and close the connection, so that rejected connections do not accumulate."""
@@ -284,11 +284,11 @@ class _Answer:
 
     async def give(self, body: bytes) -> None:
         """Send a compressed file. Its address changes with its content, so it may be cached for a year."""
-        await self._whole(
+        await self._send_whole(
             200, body, {"content-type": "application/gzip", "cache-control": "public, max-age=31536000, immutable"}
         )
 
-    async def _whole(self, status: int, body: bytes, about: dict[str, str]) -> None:
+    async def _send_whole(self, status: int, body: bytes, about: dict[str, str]) -> None:
         about = [
             (name.encode(), value.encode()) for name, value in (about | {"content-length": str(len(body))}).items()
         ]
@@ -384,13 +384,13 @@ def is_unsendable(text: str) -> bool:
 
 def _again(body: bytes, receive):
     """Return a `receive` that yields a body that was already read, and then the rest of the connection's messages."""
-    given = False
+    was_read = False
 
     async def receive_again():
-        nonlocal given
-        if given:
+        nonlocal was_read
+        if was_read:
             return await receive()
-        given = True
+        was_read = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive_again

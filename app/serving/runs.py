@@ -135,17 +135,17 @@ class Runs:
         return dict(run.traces)
 
     def find(self, run_id: str) -> AnswerRun | None:
-        """One run; None where there is no such one, or it is no longer kept."""
+        """Return a run; None if it is unknown or no longer kept."""
         self.drop_surplus()
         with self._lock:
-            found = self._runs.get(run_id)
-        return found and found[1]
+            entry = self._runs.get(run_id)
+        return entry and entry[1]
 
     def __len__(self) -> int:
         return len(self._runs)
 
     def drop_surplus(self) -> None:
-        """Forgets finished answers that are too old, and then the oldest until the rest fits."""
+        """Drop finished answers that are too old, then the oldest until the rest fits."""
         oldest = self._now() - 60 * self._limits.kept_minutes
         with self._lock:
             total = sum(trace_bytes(run) for _, run, _ in self._runs.values())
@@ -156,7 +156,7 @@ class Runs:
                     del self._runs[run_id]
 
     def _of(self, session: str | None) -> list[AnswerRun]:
-        """A visitor's runs; None for everybody's."""
+        """Return the runs of a visitor, or of all for None."""
         with self._lock:
             return [run for owner, run, _ in self._runs.values() if session in (None, owner.session)]
 

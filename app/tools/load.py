@@ -58,12 +58,12 @@ class Call:
         body = json.dumps({"data": values, "session_hash": self.session})
         path = f"{parts.path.rstrip('/')}/gradio_api/call/{endpoint}"
         self._connection.request("POST", path, body, {"Content-Type": "application/json", **(headers or {})})
-        taken = json.loads(self._connection.getresponse().read())
-        if "event_id" not in taken:
-            told = taken.get("detail", taken)
-            told = told.get("error") if isinstance(told, dict) else told
-            raise ValueError(f"The page did not take the question: {told}.")
-        self._connection.request("GET", f"{path}/{taken['event_id']}", headers=headers or {})
+        response = json.loads(self._connection.getresponse().read())
+        if "event_id" not in response:
+            reason = response.get("detail", response)
+            reason = reason.get("error") if isinstance(reason, dict) else reason
+            raise ValueError(f"The page did not take the question: {reason}.")
+        self._connection.request("GET", f"{path}/{response['event_id']}", headers=headers or {})
         self._response = self._connection.getresponse()
 
     def __iter__(self) -> Iterator[tuple[str, object]]:

@@ -45,9 +45,9 @@ LEFT_OUT = "math"  # a small model's sums are often wrong, and no rule here woul
 
 
 def candidates() -> list[str]:
-    """Questions short enough for a button: our own, and the first turns of the benchmark's prompts."""
-    known = [question.turns[0] for question in load_questions() if question.category != LEFT_OUT]
-    return list(dict.fromkeys([*CANDIDATES, *(question for question in known if len(question) <= MOST_CHARACTERS)]))
+    """Return questions short enough for a button: our own, and the first turns of the benchmark's prompts."""
+    turns = [question.turns[0] for question in load_questions() if question.category != LEFT_OUT]
+    return list(dict.fromkeys([*CANDIDATES, *(question for question in turns if len(question) <= MOST_CHARACTERS)]))
 
 
 def repeats(text: str) -> bool:

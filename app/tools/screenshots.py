@@ -74,7 +74,7 @@ class NoModel:
 
     places, metered, costs, status = 1, False, None, {}
 
-    def load(self, told) -> None:
+    def load(self, report) -> None:
         threading.Event().wait()
 
     def answer(self, asking, halt, prefixes=None):
@@ -147,7 +147,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
-    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    path = next((executable for name in BROWSERS if (executable := shutil.which(name))), None)
     if path is None:
         sys.exit("Pictures need Chromium, and none was found; install it, then run this again.")
     arguments.out.mkdir(parents=True, exist_ok=True)

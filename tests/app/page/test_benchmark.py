@@ -113,7 +113,7 @@ def test_a_closed_tab_ends_its_benchmark():
     updates = measured({"count": 96}, FakeGenerator(pace=0.1), benchmarks)
     first = next(updates)
     updates.close()
-    (run,) = [run for run in benchmarks._kept() if run.id == first["run"]]
+    (run,) = [run for run in benchmarks._stored() if run.id == first["run"]]
     while (event := run.events.get(timeout=PATIENCE))[0] == "state" and event[2]["state"] != "stopped":
         continue
     assert event[0] == "state"

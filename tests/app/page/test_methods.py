@@ -29,7 +29,7 @@ def test_the_browser_gets_every_method_as_data():
 
 
 @pytest.fixture
-def known():
+def with_mirror():
     """Return the package's methods and an external one without a head."""
     mirror = replace(
         prompt_lookup.METHOD,
@@ -47,12 +47,12 @@ def choices(blocks, elem_id: str) -> list[tuple[str, str]]:
     return next(block.choices for block in blocks.blocks.values() if getattr(block, "elem_id", None) == elem_id)
 
 
-def test_a_new_method_is_offered_in_the_settings_and_in_the_benchmark(known):
-    blocks = build.build(NoModel(), methods=known)
-    drafting = [(method.title, method.name) for method in offered_methods(known)]
+def test_a_new_method_is_offered_in_the_settings_and_in_the_benchmark(with_mirror):
+    blocks = build.build(NoModel(), methods=with_mirror)
+    drafting = [(method.title, method.name) for method in offered_methods(with_mirror)]
     assert choices(blocks, "method") == drafting
     assert choices(blocks, "further-lanes") == drafting and ("Mirror", "mirror") in drafting
-    assert '"mirror"' in web.script(known) and '"mirror"' in benchmark.script(known)
+    assert '"mirror"' in web.script(with_mirror) and '"mirror"' in benchmark.script(with_mirror)
 
 
 def test_a_method_with_a_head_of_its_own_is_offered_once_there_is_one(monkeypatch):
@@ -78,18 +78,18 @@ def test_people_read_how_long_a_method_s_own_head_was_trained(tmp_path, monkeypa
     assert '"minutes":{"eagle2":20.04}' in benchmark.script() and '"eagle2":"EAGLE-2"' in benchmark.script()
 
 
-def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(known):
-    assert asking(further_lanes=["mirror"], known=known).methods == (PLAIN.name, DEFAULT.name, "mirror")
-    assert api._methods(["mirror", PLAIN.name], known) == ("mirror", PLAIN.name)
+def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(with_mirror):
+    assert asking(further_lanes=["mirror"], methods=with_mirror).methods == (PLAIN.name, DEFAULT.name, "mirror")
+    assert api._methods(["mirror", PLAIN.name], with_mirror) == ("mirror", PLAIN.name)
     with pytest.raises(ValueError, match="mirror"):
-        api._methods(["magic"], known)
+        api._methods(["magic"], with_mirror)
     with pytest.raises(ValueError, match=r"one of .*mirror; got 'magic'"):
-        asking(method="magic", known=known)
-    settings, _ = benchmark.read_request({"methods": ["mirror"]}, known=known)
+        asking(method="magic", methods=with_mirror)
+    settings, _ = benchmark.read_request({"methods": ["mirror"]}, methods=with_mirror)
     assert settings.methods == (PLAIN.name, "mirror")
     with pytest.raises(ValueError, match="mirror") as refusal:
-        benchmark.read_request({"methods": ["magic"]}, known=known)
-    names = ", ".join(method.name for method in offered_methods(known))
+        benchmark.read_request({"methods": ["magic"]}, methods=with_mirror)
+    names = ", ".join(method.name for method in offered_methods(with_mirror))
     assert str(refusal.value) == benchmark_words.UNKNOWN_METHOD.format(known=names, value="'magic'")
 
 

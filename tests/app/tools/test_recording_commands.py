@@ -22,7 +22,7 @@ def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
     recording = json.loads(web.recording(scenario.name))
     plain, drafted = (Trace.from_dict(recording["traces"][method]) for method in ("autoregressive", "jakiro"))
     figures = figures_of(plain, drafted)
-    assert figures.whole and scenario.rule(figures), figures
+    assert figures.is_complete and scenario.rule(figures), figures
     assert plain.token_ids == drafted.token_ids
     assert recording["title"] == drafted.header.messages[-1]["content"] in scenario.questions
     assert recording["why"] == scenario.why.format(**asdict(figures))
