@@ -20,7 +20,7 @@ LOADING = "loading"
 
 
 def keep(event: Event, traces: dict[str, Trace]) -> None:
-    """Adds an event to the traces by method."""
+    """Add an event to the traces by method."""
     kind, method, payload = event
     if kind == "header":
         traces[method] = Trace(payload)

@@ -108,10 +108,10 @@ class LocalDevice:
 def answer_events(
     generator, asking: Asking, halted: Callable[[], bool], prefixes: OwnPrefixes | None = None
 ) -> Iterator[Event]:
-    """The events of one answer on a `JakiroGenerator`; the caches live as long as the iterator.
+    """Yield the events of one answer on a `JakiroGenerator`; its caches exist as long as the iterator.
 
     Raises:
-        ValueError: the prompt is longer than the asking allows or the model reads, with both numbers.
+        ValueError: the prompt is longer than the limit of the request or of the model; the message has both numbers.
     """
     if asking.numerics is not None:
         generator = generator.with_numerics(asking.numerics)

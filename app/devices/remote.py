@@ -19,7 +19,7 @@ _LOOK_AROUND_SECONDS = 0.1
 
 
 def with_failures(events: Iterator[Event]) -> Iterator[Event]:
-    """The events, to be sent to another process; an exception becomes a last event with its sentence."""
+    """Yield the events; an exception becomes a last event with its sentence, which can be sent to another process."""
     try:
         yield from events
         return

@@ -65,14 +65,14 @@ def script(methods: Methods = METHODS) -> str:
 
 
 def component(service: ModelService, pace: Pace) -> Benchmarks:
-    """The tab's place on the page and its endpoints; returns the benchmarks it runs."""
+    """Add the tab and its endpoints to the page; return the benchmarks that it runs."""
     benchmarks = Benchmarks()
 
     def recorded() -> str | None:
         return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else None
 
     def benchmark_results(run_id: str) -> str:
-        """A run's results as `python -m jakiro bench` writes them."""
+        """Return a run's results in the format of `python -m jakiro bench`."""
         text = benchmarks.results(str(run_id))
         if text is None:
             raise gr.Error(words.UNKNOWN_RESULTS)

@@ -36,7 +36,7 @@ class HaltingGenerator:
         self._device, self._halt = device, halt
 
     def run(self, messages, sampling: SamplingParams, method: str, tree: TreeConfig | None = None) -> Trace:
-        """Decodes to the end and returns the trace.
+        """Decode to the end and return the trace.
 
         Raises:
             Halted: it was stopped before the end.
@@ -55,7 +55,7 @@ class HaltingGenerator:
 class BenchmarkRun(Stoppable):
     """A benchmark in its own thread; `events` holds (kind, None, value), the last kind is "done" or "error".
 
-    A value is all that the page shows: state, prompts done and in all, the category at work, and the groups so far.
+    A value is the data of the tab: state, finished and total prompts, the current category, and the groups so far.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class BenchmarkRun(Stoppable):
         self.events.put((last, None, None))
 
     def _measure(self, number: int, question: Question) -> None:
-        """One prompt at every temperature, a turn each; its numbers count once it is done at all of them."""
+        """Measure one prompt at every temperature, with a queue place for each; add its numbers after the last one."""
         runs = []
         for temperature in self.settings.temperatures:
             with self._next_turn() as may_run:
@@ -115,7 +115,7 @@ class BenchmarkRun(Stoppable):
         self._say("running", number=number)
 
     def _next_turn(self):
-        """A place in the queue; while the queue is full, this run waits outside instead of giving up."""
+        """Return a place in the queue; if the queue is full, retry until there is one."""
         while not self._halt.is_set():
             try:
                 return self._service.turns.take(
@@ -192,7 +192,7 @@ class Benchmarks:
             run.stop()
 
     def stop_all(self, reason: str) -> None:
-        """Stops every benchmark; `reason` is the sentence that its reader gets."""
+        """Stop every benchmark; `reason` is the sentence for its reader."""
         for run in self._stored():
             run.stop(reason)
 

@@ -185,7 +185,7 @@ def _target_name(head_folder: Path | None) -> str | None:
 
 
 def _config(folder: Path | None) -> dict:
-    """A folder's config.json; nothing where it is missing or no object."""
+    """Return a folder's config.json, or an empty dictionary if it is missing or no object."""
     try:
         values = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
     except (OSError, ValueError):

@@ -96,7 +96,7 @@ def describe_page() -> None:
 
 
 def open_more_files() -> None:
-    """Lets this process hold as many connections as the system allows; usually it may raise 1,024 by itself."""
+    """Raise the limit of open files as far as the system allows; the usual one is 1,024."""
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limit, some systems fix it
         resource = importlib.import_module("resource")
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

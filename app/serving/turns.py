@@ -169,5 +169,5 @@ class Turn:
 
 
 def _rounded(seconds: float) -> int:
-    """Whole seconds below ten, then steps of five: a number that does not flicker."""
+    """Round to whole seconds below ten and to multiples of five above, so that the number is stable."""
     return max(1, math.ceil(seconds)) if seconds < 10 else 5 * round(seconds / 5)

@@ -94,7 +94,7 @@ class ModelService:
         return None
 
     def _go_on(self) -> None:
-        """Answers go on after loading."""
+        """Continue with answers after loading."""
         self.size = self.size_of(self.pair)
         self.turns.wake()
 
@@ -193,7 +193,7 @@ class ModelService:
 
     @property
     def usual_length(self) -> int:
-        """The length that the form opens with: longer where the target's pass over one token is quick."""
+        """Initial length in the form, longer for a target with fast passes over one token."""
         one_token = dict((self.device.costs or {}).get("verify_ms", ())).get(1)
         length = QUICK_LENGTH if one_token is not None and one_token <= QUICK_MS else USUAL_LENGTH
         return min(length, self.limits.max_new_tokens)
@@ -364,7 +364,7 @@ class AnswerRun(Stoppable):
 
 
 def batches(events: queue.SimpleQueue, seconds: float) -> Iterator[list]:
-    """Events in batches until the last one has been given: at once, but at most every `seconds`."""
+    """Yield events in batches up to the last event: without delay, but at most once in `seconds`."""
     free = time.monotonic()
     while True:
         batch = [events.get()]

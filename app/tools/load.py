@@ -99,7 +99,7 @@ def ask(address: str, question: str, max_new_tokens: int = 48) -> Reply:
 
 
 def crowd(address: str, clients: int, requests: int, max_new_tokens: int = 48) -> list[tuple[str, Reply]]:
-    """(word, answer) of every request; `clients` threads ask one after another until all are answered."""
+    """Send requests by `clients` threads; return (word, answer) of each."""
     words = [f"word{random.randrange(16**8):08x}" for _ in range(requests)]
     with ThreadPoolExecutor(clients) as threads:
         replies = threads.map(lambda word: ask(address, f"Repeat the word {word}.", max_new_tokens), words)

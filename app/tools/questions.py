@@ -63,7 +63,7 @@ def fits(trace: Trace) -> bool:
 
 
 def chosen(traces: dict[str, Trace]) -> list[dict]:
-    """The best questions of these answers as {"question", "tokens_per_step", "tokens"}, the best first."""
+    """Return the best questions as {"question", "tokens_per_step", "tokens"}, the best first."""
     rows = [
         {"question": question, "tokens_per_step": round(trace.delivered_tau or 0, 2), "tokens": len(trace.token_ids)}
         for question, trace in traces.items()

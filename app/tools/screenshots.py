@@ -85,7 +85,7 @@ class NoModel:
 
 
 def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> Path | None:
-    """One picture; None where the page has no such tab."""
+    """Save one picture and return its path; None if the page has no such tab."""
     tab.goto(f"{address}?recording={recording}")
     tab.wait_for_selector("svg.tree:visible, .ladder:visible")
     tab.wait_for_function("window.Plotly")
@@ -103,7 +103,7 @@ def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> P
 
 
 def film(browser, address: str, recording: str, folder: Path) -> Path:
-    """One looping picture: the question, the first step in its three phases, the answer growing, how fast it was."""
+    """Save an animated picture: the question, the three phases of the first step, the growing answer, and its speed."""
     width, height = FILM_SIZE
     tab = browser.new_page(viewport={"width": width, "height": height}, reduced_motion="reduce")
     tab.goto(f"{address}?recording={recording}&step=1")

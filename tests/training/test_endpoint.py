@@ -18,7 +18,7 @@ IDS = {"choices": [{"token_ids": [7]}]}
 
 @contextmanager
 def server(complete, headers=None):
-    """An OpenAI-compatible server; `complete` returns status and JSON or text for the body of a completion."""
+    """Run an OpenAI-compatible server; `complete` returns status and JSON or text for the body of a completion."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
