@@ -335,8 +335,8 @@ def ask(tab, question: str) -> None:
     before = tab.get_attribute(".jk-view", "data-run")
     tab.wait_for_selector("#jk-chip.ready")
     send(tab, question)
-    drawn = "document.querySelector('.jk-view')?.dataset.run"
-    tab.wait_for_function(f"before => {drawn} !== before && /^[0-9a-f]{{32}}$/.test({drawn})", arg=before)
+    run_id = "document.querySelector('.jk-view')?.dataset.run"
+    tab.wait_for_function(f"before => {run_id} !== before && /^[0-9a-f]{{32}}$/.test({run_id})", arg=before)
 
 
 def wait_until_finished(tab) -> None:

@@ -86,8 +86,8 @@ def test_gpu_is_filled_before_memory_and_disk(pair, tmp_path, monkeypatch):
     config = AutoConfig.for_model("llama", **SMALL | {"num_hidden_layers": 12})
     layer = plan_spread("tiny", config, torch.float32, "cpu:400KB").sizes["disk"] // 12
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    _, others = sizes_of(tiny_model())
-    plan = plan_spread("tiny", config, torch.float32, f"0:{(others + 5 * layer) / KB}KB,cpu:{4 * layer / KB}KB")
+    _, other_bytes = sizes_of(tiny_model())
+    plan = plan_spread("tiny", config, torch.float32, f"0:{(other_bytes + 5 * layer) / KB}KB,cpu:{4 * layer / KB}KB")
     places = [plan.device_map[f"model.layers.{number}"] for number in range(12)]
     assert places == sorted(places, key=(0, "cpu", "disk").index) and set(places) == {0, "cpu", "disk"}
     assert plan.device_map["lm_head"] == 0
@@ -231,9 +231,9 @@ def test_device_tag_layers_on_another_device_cache_their_rows_there():
     with DeviceTags():
         cache = RowCache(2, 8)
         cache.update(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4), 0)
-        there = torch.arange(24.0).view(1, 2, 3, 4).to(PRETENDED)
-        keys, values = cache.update(there, 2 * there, 1)
+        rows = torch.arange(24.0).view(1, 2, 3, 4).to(PRETENDED)
+        keys, values = cache.update(rows, 2 * rows, 1)
         assert keys.is_cuda and values.is_cuda
         cache.keep(1, [1])
-        kept = cache.layers[1].keys[:, :, :2].cpu()
-    assert torch.equal(kept, torch.arange(24.0).view(1, 2, 3, 4)[:, :, [0, 2]])
+        prefix = cache.layers[1].keys[:, :, :2].cpu()
+    assert torch.equal(prefix, torch.arange(24.0).view(1, 2, 3, 4)[:, :, [0, 2]])

@@ -185,7 +185,7 @@ def test_other_seeds_of_a_corpus_are_other_seeds_at_a_server(tmp_path):
             source = TextSource(endpoint(url).write_texts, {1}, tokenizer)
             CorpusWriter(source, tmp_path / str(seed), options).write(4)
         seen[seed] = set(seeds)
-        assert len(seen[seed]) == 8 and all(0 <= each < 2**31 for each in seen[seed])
+        assert len(seen[seed]) == 8 and all(0 <= value < 2**31 for value in seen[seed])
     assert len(set().union(*seen.values())) == 24
 
 
