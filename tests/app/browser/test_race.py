@@ -1,4 +1,4 @@
-"""Races, texts that part, plain decoding measured earlier, and the way out of the queue."""
+"""Races, texts that differ, verdicts, and leaving the queue."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.browser
 
 
 def parted(at: int) -> dict:
-    """A race whose plain lane has another token at place `at` of the answer, chosen by a margin of 0.004."""
+    """Return a race whose plain lane has another token at position `at`, chosen by a margin of 0.004."""
     traces = traces_of()
     step = traces["autoregressive"]["steps"][at - 1]
     assert len(step["committed_ids"]) == 1
@@ -135,16 +135,16 @@ def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
     with served_slow() as (_, _, address):
         first, second = open_tab(address), open_tab(address)
         second.wait_for_selector("svg.tree")
-        shown = second.get_attribute(".jk-view", "data-run")
+        run = second.get_attribute(".jk-view", "data-run")
         ask(first, "First?")
         send(second, "Second?")
         second.locator(".answer-pane .waiting:visible", has_text="number").wait_for()
-        assert second.get_attribute(".jk-view", "data-run") == shown
+        assert second.get_attribute(".jk-view", "data-run") == run
         second.click('.answer-pane [data-action="leave"]')
         second.wait_for_selector(".answer-pane .waiting", state="hidden")
         first.click("#stop")
         wait_until_finished(first)
-        assert second.get_attribute(".jk-view", "data-run") == shown
+        assert second.get_attribute(".jk-view", "data-run") == run
         assert second.evaluate("Jakiro.moves.state.turns.length") == 0
 
 

@@ -1,4 +1,4 @@
-"""Another pair on the same device: beside the old one where there is room, else in its place."""
+"""Loading another pair on the same device: next to the old one if memory allows, otherwise in place of it."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from jakiro.loading.placement import NoRoom
 
 
 class Generator:
-    """Stands in for a loaded pair."""
+    """A stub of a loaded pair."""
 
     profile = None
 
@@ -17,7 +17,7 @@ class Generator:
 
 
 def device_on_a_small_gpu():
-    """One that holds one pair; and what makes a loader of another, which fails once it has room."""
+    """Return a device with memory for one pair, and a function that makes loaders of others."""
     device = LocalDevice(lambda: Generator("old"))
     device.load(lambda *_: None)
 

@@ -1,4 +1,4 @@
-"""The endpoints that docs/api.md promises: its example runs, and every field is there."""
+"""The endpoints of docs/api.md: its example runs, and every field is documented."""
 
 import re
 
@@ -51,19 +51,19 @@ def test_every_field_that_comes_is_in_the_document_and_the_trace_reads_back(serv
 
 
 def test_a_program_stops_its_own_answer_and_nobody_elses_also_while_it_waits(served, connect, monkeypatch):
-    client, other = connect(served[1]), connect(served[1])
+    client, second_client = connect(served[1]), connect(served[1])
     monkeypatch.setattr(served[0], "pace", 5.0)
     running = client.submit("Why?", 400, api_name="/generate")
     wait_until(lambda: served[0].active)
-    assert other.predict(api_name="/stop") == {"stopped": 0}
+    assert second_client.predict(api_name="/stop") == {"stopped": 0}
     with pytest.raises(AppError, match="At most 1 of your questions"):
         client.predict("Another?", api_name="/generate")
-    waiting = other.submit("Why?", 400, api_name="/generate")
+    waiting = second_client.submit("Why?", 400, api_name="/generate")
     wait_until(lambda: any(update["message"] for update in waiting.outputs()))
-    assert other.predict(api_name="/stop") == {"stopped": 1}
+    assert second_client.predict(api_name="/stop") == {"stopped": 1}
     answer = waiting.result(timeout=PATIENCE)
-    told = {name: answer[name] for name in ("state", "message", "end_reason", "text", "num_tokens")}
-    assert told == {"state": "done", "message": "", "end_reason": "stopped", "text": "", "num_tokens": 0}
+    result = {name: answer[name] for name in ("state", "message", "end_reason", "text", "num_tokens")}
+    assert result == {"state": "done", "message": "", "end_reason": "stopped", "text": "", "num_tokens": 0}
     assert client.predict(api_name="/stop") == {"stopped": 1}
     assert running.result(timeout=PATIENCE)["end_reason"] == "stopped"
 

@@ -1,4 +1,4 @@
-"""The leaderboard in the tab "Benchmark": its numbers are the raw data's, and it sorts with keys."""
+"""The leaderboard in the tab "Benchmark" has the numbers of the raw data and can be sorted by keyboard."""
 
 import json
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def boards(tmp_path_factory):
-    """A leaderboard in the place of the shipped one, so that no test depends on what was measured."""
+    """Return a leaderboard of invented results, so that no test depends on measurements."""
     folder = tmp_path_factory.mktemp("arena")
     (folder / standings.OWN_SIZE).write_text(raw.compact(bench_of(("auto",), faster=1.25)), encoding="utf-8")
     return standings.boards(folder)["own_size"]
 
 
-# The tab by itself: no run is recorded, and the leaderboard is what the server gives
+# The tab without recorded results; the server returns this leaderboard
 MOUNT = """board => {
   document.querySelector("#host").innerHTML = '<main id="benchmark"><div class="jk-view jk-benchmark"></div></main>';
   const server = { benchmark_recorded: async () => null,
@@ -34,7 +34,7 @@ MOUNT = """board => {
 
 
 def mounted(tab, boards: dict):
-    """The leaderboard of these results, chosen in the tab "Benchmark"."""
+    """Open the leaderboard of these results in the tab "Benchmark"."""
     tab.add_style_tag(content=benchmark.style())
     tab.add_script_tag(content=lesson.script())
     tab.add_script_tag(content=benchmark.script())
@@ -46,7 +46,7 @@ def mounted(tab, boards: dict):
 
 @pytest.fixture
 def board(modules, boards):
-    """The leaderboard without a server."""
+    """Return a tab with the leaderboard, without a server."""
     return mounted(modules, boards)
 
 
@@ -100,7 +100,7 @@ def test_names_of_methods_stay_text(modules, boards):
 
 
 def test_nothing_serious_is_found_and_fingers_find_room(open_tab, fake_address, boards, monkeypatch):
-    monkeypatch.setattr(benchmark, "leaderboard", lambda known: json.dumps(boards))
+    monkeypatch.setattr(benchmark, "leaderboard", lambda methods: json.dumps(boards))
     tab = open_tab(fake_address, color_scheme="light", **PHONE)
     tab.click('[role="tab"][data-tab="benchmark"]')
     tab.click('[data-control="bench-which"][data-value="board"]')
