@@ -45,7 +45,7 @@ def forked(index: int, alternative: str = " other") -> str:
     return " ".join(WORDS[:index]) + alternative + " " + " ".join(WORDS[index + 1 :])
 
 
-def test_the_card_shows_chances_with_what_came_marked(tab):
+def test_the_card_shows_chances_with_the_chosen_word_marked(tab):
     tab.click(word(3))
     card = tab.locator(CARD)
     card.wait_for()
@@ -98,7 +98,7 @@ def test_a_fork_in_the_middle_of_a_character(tab):
     assert text(tab) == ANSWER.rstrip()
 
 
-def test_by_keys_alone(tab):
+def test_a_fork_works_with_the_keyboard_only(tab):
     tab.locator("#view .jk-view").focus()
     tab.keyboard.press("Home")
     tab.keyboard.press("a")

@@ -56,7 +56,7 @@ def test_a_question_during_an_answer_ends_it_and_is_answered(tab, slow):
     assert tab.input_value("#question textarea") == ""
 
 
-def test_two_questions_in_a_breath_are_each_sent_as_they_were_meant(tab):
+def test_two_questions_at_the_same_time_are_sent_with_their_own_settings(tab):
     ask_and_stop(tab, "First?")
     seed = tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed")
     tab.evaluate("Jakiro.askAgain(Jakiro.moves.state.turns[0])")
@@ -66,7 +66,7 @@ def test_two_questions_in_a_breath_are_each_sent_as_they_were_meant(tab):
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["First?", "Own words?"]
 
 
-def test_what_was_to_be_sent_without_a_connection_is_kept_and_not_sent_with_the_next_question(tab):
+def test_a_question_without_a_connection_is_kept_and_not_sent_with_the_next_one(tab):
     ask_and_stop(tab, "First?")
     before = tab.get_attribute(".jk-view", "data-run")
     tab.fill("#question textarea", "Are you there?")
@@ -133,7 +133,7 @@ def test_a_reload_while_the_question_waits_keeps_its_place(tab, open_tab, slow):
     assert tab.input_value("#question textarea") == ""
 
 
-def test_after_a_reload_an_answer_that_is_not_kept_leaves_what_there_was_and_its_question(tab, slow):
+def test_after_a_reload_an_answer_that_is_not_kept_leaves_its_text_and_question(tab, slow):
     ask(tab, "Forgotten?")
     tab.wait_for_function(GROWN, arg=4)
     runs = slow[1].runs
@@ -150,7 +150,7 @@ def test_after_a_reload_an_answer_that_is_not_kept_leaves_what_there_was_and_its
     assert tab.evaluate(TURNS) == [["Forgotten?", True]]
 
 
-def test_a_lost_connection_is_said_and_taken_up_again_when_it_is_back(open_tab, slow):
+def test_a_lost_connection_is_reported_and_resumed_when_it_is_back(open_tab, slow):
     tab = open_tab(slow[2], reduced_motion="reduce", clock=True)
     ask(tab, "Broken?")
     tab.wait_for_function(GROWN, arg=4)
@@ -176,7 +176,7 @@ def test_a_lost_connection_is_said_and_taken_up_again_when_it_is_back(open_tab, 
 
 
 @pytest.mark.parametrize("comes", [True, False])
-def test_a_question_that_has_not_come_to_the_server_yet_is_waited_for_and_then_given_back(tab, comes):
+def test_a_question_that_the_server_has_not_received_is_awaited_and_then_returned_to_its_box(tab, comes):
     """A browser may delay the request and send the later ones of the page first."""
     held = []
     tab.route("**/queue/join*", lambda route: held.append(route))
@@ -217,7 +217,7 @@ def test_a_missed_update_that_cannot_be_fetched_does_not_end_the_answer(tab):
         ("benchmark_recorded", "benchmark", ".bench-scroll"),
     ],
 )
-def test_what_the_server_could_not_give_is_said_and_tried_again(open_tab, slow, name, where, content):
+def test_a_failed_request_of_the_page_is_reported_and_can_be_retried(open_tab, slow, name, where, content):
     tab = open_tab(None)
     heal = fail_on(tab, name)
     tab.goto(slow[2])

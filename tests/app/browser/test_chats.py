@@ -379,7 +379,7 @@ def test_a_chat_of_release_0_10_is_imported(open_tab, place):
     assert set(tab.evaluate(STORED)) >= {name * 32 for name in "abc"}
 
 
-def test_a_text_that_is_read_further_up_stays_and_a_button_leads_to_the_newest(open_tab):
+def test_a_text_that_is_scrolled_up_stays_and_a_button_leads_to_its_end(open_tab):
     with served(lambda: FakeGenerator(default_answer() * 8, pace=1.0), **UNLIMITED) as (_, address):
         tab = open_tab(address, viewport={"width": 1200, "height": 700})
         tab.evaluate("Jakiro.fillForm({ length: 500 })")

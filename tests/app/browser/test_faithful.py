@@ -175,7 +175,7 @@ def test_an_answer_that_begins_while_the_server_is_asked_for_it_is_not_taken_for
     check_all(modules, trace, every=12)
 
 
-def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modules, open_tab, tmp_path):
+def test_an_opened_file_and_the_page_saved_from_it_draw_the_trace(modules, open_tab, tmp_path):
     traces = finished_race(length=60, nodes=64, depth=6).traces
     trace, text = traces["jakiro"].to_dict(), web.recording_text(traces)
     modules.evaluate(
@@ -220,7 +220,7 @@ def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
 
 
 @pytest.mark.parametrize("key", ["Enter", " "])
-def test_a_folded_branch_opens_with_enter_and_with_space_though_its_step_is_drawn_anew(modules, key):
+def test_a_folded_branch_opens_with_enter_and_with_space_after_its_step_is_redrawn(modules, key):
     show(modules, traces_of(length=60, nodes=64, depth=6), step=1)
     modules.wait_for_function("document.querySelector('.columns .plot')?.data && document.querySelector('.tree .pill')")
     parent = modules.get_attribute(".tree .pill", "data-parent")

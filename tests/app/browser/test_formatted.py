@@ -128,7 +128,7 @@ def test_hostile_markdown_is_text(functions, name):
     assert not {"script", "img", "a", "b", "iframe"} & set(result["names"])
 
 
-def test_a_line_that_comes_three_times_gets_a_word(functions):
+def test_a_line_that_is_repeated_three_times_has_a_note(functions):
     twice, thrice = (draw(functions, "The same line here.\n" * times)["tail"] for times in (2, 3))
     assert words.BROWSER["repeats_itself"] in thrice and words.BROWSER["repeats_itself"] not in twice
 

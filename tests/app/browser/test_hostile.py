@@ -176,7 +176,7 @@ def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
     shown_as_text(tab)
 
 
-def test_the_server_reaches_out_to_nobody(open_tab, fake_address, loopback_guard):
+def test_the_server_connects_to_no_other_machine(open_tab, fake_address, loopback_guard):
     """The network guard of all browser tests refuses and lists the attempts of the server's process."""
     import socket
 

@@ -77,7 +77,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     assert all(element["ring"] for element in passed), [element["name"] for element in passed if not element["ring"]]
 
 
-def test_the_skip_link_comes_first_and_tabs_and_stops_are_walked_with_keys(open_tab, fake_address):
+def test_the_skip_link_comes_first_and_keys_move_through_tabs_and_stops(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
     tab.wait_for_selector(".answer-text .token")

@@ -79,7 +79,7 @@ def test_a_large_tree_is_folded_to_rows_that_can_be_read(modules):
     assert tab.locator("dialog svg.tree .pill").count() == 0
 
 
-def test_a_small_tree_says_under_each_guess_what_the_check_found(modules):
+def test_a_small_tree_has_the_result_under_each_guess(modules):
     tab = opened(modules, 1366, 768, nodes=6, depth=3)
     tab.evaluate("Jakiro.moves.setPhase(1)")
     wait_for_frames(tab)

@@ -76,7 +76,7 @@ def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
     tab.wait_for_function("() => Jakiro.moves.state.playing && Jakiro.moves.state.time !== null")
 
 
-def test_a_question_is_typed_on_a_key_and_its_row_goes_again(tab):
+def test_a_key_opens_the_question_row_and_sending_hides_it(tab):
     tab.evaluate("Jakiro.setTab('recordings')")
     tab.wait_for_selector(".keys-hint", state="hidden")  # keys do nothing there
     tab.click('[data-tab="watch"]')

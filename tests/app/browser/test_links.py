@@ -202,7 +202,7 @@ def one_page(tabs, other_address):
 
 
 @pytest.mark.parametrize(("link", "sentence"), BAD, ids=[link[:60] for link, _ in BAD])
-def test_a_bad_link_is_said_in_one_sentence_and_the_page_is_as_without_it(one_page, other_address, link, sentence):
+def test_a_bad_link_is_refused_in_one_sentence_and_changes_nothing(one_page, other_address, link, sentence):
     if link.startswith("?"):
         one_page.goto("about:blank")
         one_page.goto(other_address + link)
@@ -220,7 +220,7 @@ def test_a_bad_link_is_said_in_one_sentence_and_the_page_is_as_without_it(one_pa
     one_page.wait_for_selector('.jk-view[data-run^="recording-"]')
 
 
-def test_without_a_clipboard_the_link_stands_in_a_box_and_what_is_too_long_is_said_to_be(open_tab, fake_address):
+def test_without_a_clipboard_the_link_is_in_a_box_and_a_long_question_has_a_message(open_tab, fake_address):
     tab = open_tab(fake_address)
     settle(tab)
     # The browser also refuses the old command
@@ -239,7 +239,7 @@ def test_without_a_clipboard_the_link_stands_in_a_box_and_what_is_too_long_is_sa
     assert said(tab).endswith("Save… keeps the answer in a file.")
 
 
-def test_what_a_page_was_reloaded_with_wins_over_a_link_that_is_used_up(open_tab, fake_address):
+def test_a_reload_keeps_the_form_and_does_not_apply_the_link_again(open_tab, fake_address):
     tab, _ = opened(open_tab, fake_address, "http://x/#" + urlencode({"question": "Old?", "seed": "5"}))
     tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Old?'")
     tab.fill("#question textarea", "New?")

@@ -69,7 +69,7 @@ def test_legend_tree_list_and_answer_name_every_proposer(five):
     assert {number for name, number in tokens if "by-4" in name} == {"5"}
 
 
-def test_card_and_router_say_as_many_experts_as_there_are(five):
+def test_card_and_router_have_a_value_for_every_expert(five):
     tab, _ = five
     tab.hover('.tree .node[data-node="2"] .reach')
     card = tab.inner_text(".jk-card")

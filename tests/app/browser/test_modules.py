@@ -317,7 +317,7 @@ def test_a_page_without_storage_still_watches_its_connection(modules):
     assert waiting == 1
 
 
-def test_whoever_moves_ends_the_replay(open_tab):
+def test_moving_to_a_step_ends_the_replay(open_tab):
     tab = open_tab(None, clock=True)
     load_scripts(tab)
     show(tab, traces_of(length=60))

@@ -78,7 +78,7 @@ def test_pairs_of_one_name_in_two_folders_can_be_told_apart(models):
     assert pairs["small + fits (2)"].target == str(models / "small")
 
 
-def test_every_pair_of_the_table_is_offered_with_its_reason_and_what_is_here_comes_first():
+def test_every_pair_of_the_table_is_offered_with_its_reason_and_local_ones_come_first():
     pairs = known_pairs()
     assert {pair.target for pair in pairs} >= set(registry.ENTRIES)
     assert all(pair.reason for pair in pairs) and len({pair.name for pair in pairs}) == len(pairs)
@@ -213,7 +213,7 @@ def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_ca
 
 
 @pytest.mark.parametrize("why", ["no head", "chosen", "fails"])
-def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monkeypatch, why):
+def test_the_preferred_pair_requires_a_head_and_does_not_replace_a_choice(hub, monkeypatch, why):
     """The page keeps its drafting pair if the preferred one has no head or fails to load."""
     monkeypatch.setattr("app.page.picker.LOOK_SECONDS", 0.05)
     if why == "no head":

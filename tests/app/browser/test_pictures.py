@@ -34,7 +34,7 @@ def stands_alone(file: str) -> None:
         assert "url(" not in element.get("style", ""), element.get("style")
 
 
-def test_a_saved_picture_opens_alone_and_hostile_text_in_it_is_text(open_tab, modules, tmp_path):
+def test_a_saved_picture_is_self_contained_and_its_hostile_text_is_text(open_tab, modules, tmp_path):
     hostile = [
         "<script>window.ran=1</script>",
         "</text><image href='http://198.51.100.7/x'/>",

@@ -87,7 +87,7 @@ def test_lines_go_through_every_step(plot_tab, traces):
     assert drafted["y"] == counts
 
 
-def test_the_readout_says_what_every_lane_had_written(plot_tab, traces):
+def test_the_readout_has_the_tokens_of_every_lane(plot_tab, traces):
     """The readout shows, for each lane, the step whose end is nearest to the pointer."""
     seconds = over(plot_tab, 0.5)
     said = hover(plot_tab)

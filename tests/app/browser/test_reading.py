@@ -174,7 +174,7 @@ def test_a_host_gives_the_page_its_title_questions_and_style(open_tab, tmp_path)
         assert tab.evaluate(colour) == "rgb(1, 2, 3)"
 
 
-def test_what_a_host_gives_is_checked_and_cannot_leave_its_element(tmp_path):
+def test_title_questions_and_style_of_a_host_are_checked_and_stay_in_their_elements(tmp_path):
     (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
     with pytest.raises(ValueError, match="one question a line"):
         Appearance.read(None, tmp_path / "empty.txt", None)

@@ -98,7 +98,7 @@ def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_
     assert tab.evaluate("Jakiro.moves.state.turns.length") == 1 and tab.is_hidden("#jk-notice")
 
 
-def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_when_one_is_free(new_tab, slow):
+def test_a_seventh_question_without_a_connection_has_a_message_and_is_answered_when_one_is_free(new_tab, slow):
     tabs = [new_tab(slow[1]) for _ in range(CONNECTIONS + 1)]
     *tabs, seventh = tabs
     slow[2].gate.clear()

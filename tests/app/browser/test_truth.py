@@ -35,7 +35,7 @@ def tab(tabs, fake_address):
 
 
 @pytest.mark.parametrize("by", [1, 2])
-def test_the_last_step_shows_what_came_into_the_answer(tab, by):
+def test_the_last_step_shows_the_delivered_tokens(tab, by):
     traces = cut_race(by)
     drafted = traces["jakiro"]
     last = drafted.steps[-1]

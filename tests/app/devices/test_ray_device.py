@@ -149,7 +149,7 @@ def test_stop_frees_the_replica(device):
     assert all(reading.trace.end_reason == "length" for reading in read_side_by_side(device, "ab", 8))
 
 
-def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(both):
+def test_a_killed_replica_is_reported_to_its_reader_and_the_other_one_continues(both):
     started = threading.Barrier(2)
 
     def read(name):
@@ -181,7 +181,7 @@ def test_a_relay_that_died_is_made_again_for_the_next_answer(device):
     assert device.environment["device"] == "cpu"
 
 
-def test_workers_tell_the_template_what_they_are_given(monkeypatch):
+def test_workers_pass_template_arguments_to_the_model(monkeypatch):
     from app.devices import ray_workers
     from app.devices.choose import device_for
     from jakiro import JakiroGenerator

@@ -55,7 +55,7 @@ def test_a_silent_other_side_is_not_waited_for_after_stop():
     assert closed.wait(PATIENCE)
 
 
-def test_a_reader_that_leaves_is_told_to_the_other_side():
+def test_a_reader_that_leaves_ends_the_events_of_the_other_process():
     ends = []
 
     def endless(reader_left):

@@ -55,7 +55,7 @@ def traces_of(device, request, halt=None) -> dict:
     return traces
 
 
-def test_the_status_is_what_the_card_computes_even_before_an_answer(zero):
+def test_the_status_has_the_numerics_of_the_gpu_before_the_first_answer(zero):
     """GPUs of ZeroGPU compute float64 slowly, so the default there is fast numerics."""
     before = zero.status
     assert before["device"] == words.ZERO_GPU and before["numerics"] == "exact", "as requested"
@@ -106,7 +106,7 @@ def test_an_answer_ends_itself_when_its_gpu_time_is_over(zero, monkeypatch):
         ("ZeroGPU worker error", "GPU task aborted", words.ZERO_ABORTED),
     ],
 )
-def test_what_the_gpu_service_refuses_is_one_sentence(title, message, sentence):
+def test_refusals_of_the_gpu_service_are_one_sentence(title, message, sentence):
     assert sentence_for(gr.Error(message, title=title)) == sentence
 
 

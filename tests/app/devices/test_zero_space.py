@@ -139,7 +139,7 @@ def test_the_start_is_reported_and_an_answer_borrows_a_gpu_in_the_visitors_name(
     assert status(address)["model"]["device"] == "cpu", "the status of the process with the GPU"
 
 
-def test_who_hangs_up_gives_the_gpu_back_and_the_next_one_is_answered(space):
+def test_a_hang_up_returns_the_gpu_and_the_next_question_is_answered(space):
     lender, address, _ = space
     begin_long(address).close()
     lender.wait_until_all_is_back()
@@ -147,7 +147,7 @@ def test_who_hangs_up_gives_the_gpu_back_and_the_next_one_is_answered(space):
     assert ask(address)[0] == "complete"
 
 
-def test_what_the_service_refuses_is_one_sentence(space):
+def test_refusals_of_the_scheduler_are_one_sentence(space):
     lender, address, _ = space
     no_time = 429, {"X-Approve-Result": "quota-exceeded"}, {"left": 0, "wait": 11521}
     busy = 200, {"content-type": "text/event-stream"}, "event: failed"

@@ -37,7 +37,7 @@ def test_the_example_of_the_document_runs(served, connect, monkeypatch, capsys):
     assert re.search(r"\{'autoregressive': [\d.]+, 'jakiro': [\d.]+\}\n\d+ steps", printed)
 
 
-def test_every_field_that_comes_is_in_the_document_and_the_trace_reads_back(served, connect):
+def test_every_returned_field_is_documented_and_the_trace_reads_back(served, connect):
     client = connect(served[1])
     answer = client.predict("Why?", 12, api_name="/generate")
     race = client.predict("Why?", 12, methods=["jakiro", "context"], api_name="/race")
@@ -50,7 +50,7 @@ def test_every_field_that_comes_is_in_the_document_and_the_trace_reads_back(serv
     assert (trace.text, trace.tau, len(trace.token_ids)) == (answer["text"], answer["tau"], answer["num_tokens"])
 
 
-def test_a_program_stops_its_own_answer_and_nobody_elses_also_while_it_waits(served, connect, monkeypatch):
+def test_a_program_stops_only_its_own_answer_running_or_waiting(served, connect, monkeypatch):
     client, second_client = connect(served[1]), connect(served[1])
     monkeypatch.setattr(served[0], "pace", 5.0)
     running = client.submit("Why?", 400, api_name="/generate")
@@ -76,7 +76,7 @@ def test_a_program_stops_its_own_answer_and_nobody_elses_also_while_it_waits(ser
         ("/trace", {"run_id": "0" * 32}, words.UNKNOWN_RUN),
     ],
 )
-def test_what_does_not_fit_is_an_error_of_one_sentence(served, connect, endpoint, values, sentence):
+def test_invalid_arguments_are_an_error_of_one_sentence(served, connect, endpoint, values, sentence):
     with pytest.raises(AppError) as refusal:
         connect(served[1]).predict(**values, api_name=endpoint)
     assert str(refusal.value) == sentence.format(known=", ".join(METHODS))

@@ -73,19 +73,19 @@ def test_a_grammar_that_is_none_is_refused_on_one_line():
         asking(answer_as="regex", answer_form="a(")
 
 
-def test_the_makers_settings_fill_their_own_fields_alone():
+def test_the_recommended_settings_fill_only_their_own_fields():
     updates = _makers_values({"temperature": 0.7, "top_p": 0.8}, ["temperature", "top_p", "min_p"])
     assert [update.get("value") for update in updates] == [0.7, 0.8, None]
 
 
-def test_a_chat_template_is_told_what_the_field_says_and_nothing_by_an_empty_one():
+def test_template_arguments_are_those_of_the_field_and_an_empty_field_has_none():
     assert asking(template_arguments='{"enable_thinking": false}').template_arguments == {"enable_thinking": False}
     for empty in (None, "", "  ", "{}", {}):
         assert asking(template_arguments=empty).template_arguments is None
 
 
 @pytest.mark.parametrize("arguments", ["thinking", "[1]", "5", 5, [1], '{"a": "%s"}' % ("x" * 1000)])
-def test_what_is_no_small_object_is_refused(arguments):
+def test_template_arguments_other_than_a_small_object_are_refused(arguments):
     with pytest.raises(ValueError, match=r"Template arguments are a JSON object.*; got .{1,90}\.$"):
         asking(template_arguments=arguments)
 
@@ -126,7 +126,7 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
+def test_invalid_values_are_refused_in_one_sentence(changes, sentence):
     with pytest.raises(ValueError) as refusal:
         asking(**changes)
     assert str(refusal.value) == sentence
@@ -155,17 +155,17 @@ def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers
 
 
 @pytest.mark.parametrize("values", [None, "text", [], {1: 2}])
-def test_what_is_no_form_is_refused_with_a_sentence(values):
+def test_values_that_are_no_form_are_refused_with_a_sentence(values):
     assert trouble(SimpleNamespace(limits=Limits(), methods=METHODS), values).endswith(".")
 
 
-def test_every_word_that_the_scripts_say_exists():
+def test_every_word_used_by_the_scripts_exists():
     code = "".join(text for name, text in MODULES.items() if not name.startswith("benchmark"))
     defined = set(words.BROWSER) | set(lesson_words.BROWSER) | set(benchmark_words.FIRST)
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= defined
 
 
-def test_every_word_is_said_by_a_script():
+def test_every_word_is_used_by_a_script():
     code = "".join(MODULES.values())
     prefixes, counted = re.findall(r"`([a-z_]+_)\$\{", code), set(re.findall(r"counted\(\"(\w+)\"", code))
     suffixes = re.findall(r"`\$\{key\}(_[a-z]+)`", code)

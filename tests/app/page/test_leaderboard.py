@@ -75,7 +75,7 @@ def test_speeds_are_those_of_the_raw_data_the_fastest_first(board):
     assert "2026-11-23" in board.inner_text("#benchmark .badge")
 
 
-def test_columns_sort_with_keys_and_say_how(board):
+def test_columns_are_sorted_by_keys_and_have_aria_sort(board):
     first = '.board-table th[data-column="speed"]'
     assert board.get_attribute(first, "aria-sort") == "descending"
     board.focus('[data-sort="speed"]')
@@ -99,7 +99,7 @@ def test_names_of_methods_stay_text(modules, boards):
     assert tab.locator("#benchmark img").count() == 0 and tab.evaluate("window.ran") is None
 
 
-def test_nothing_serious_is_found_and_fingers_find_room(open_tab, fake_address, boards, monkeypatch):
+def test_the_leaderboard_has_no_serious_finding_and_large_targets(open_tab, fake_address, boards, monkeypatch):
     monkeypatch.setattr(benchmark, "leaderboard", lambda methods: json.dumps(boards))
     tab = open_tab(fake_address, color_scheme="light", **PHONE)
     tab.click('[role="tab"][data-tab="benchmark"]')
@@ -113,7 +113,7 @@ def test_nothing_serious_is_found_and_fingers_find_room(open_tab, fake_address, 
     assert not serious(tab, "#benchmark", dark=True)
 
 
-def test_a_tab_whose_code_does_not_come_says_so(open_tab, fake_address):
+def test_a_tab_whose_code_is_not_loaded_has_a_message(open_tab, fake_address):
     tab = open_tab(None)
     tab.route("**/benchmark-*.js.gz", lambda route: route.abort())
     tab.goto(fake_address)

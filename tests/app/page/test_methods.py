@@ -93,7 +93,7 @@ def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(with_mirror):
     assert str(refusal.value) == benchmark_words.UNKNOWN_METHOD.format(known=names, value="'magic'")
 
 
-def test_the_form_s_default_means_what_drafts_with_the_head_that_is_loaded(monkeypatch):
+def test_the_form_s_default_means_the_usual_method_of_the_loaded_head(monkeypatch):
     monkeypatch.setattr(FakeGenerator, "usual", METHODS["eagle3"])
     request = replace(asking(), params=SamplingParams(max_new_tokens=4))
     assert request.methods == (PLAIN.name, DEFAULT.name)

@@ -190,7 +190,7 @@ def test_programs_are_answered_below_a_path_whether_or_not_a_proxy_cuts_it_off(m
             assert answer.status_code == 200, answer.text
 
 
-def test_an_end_of_the_server_is_told_inside_a_stream():
+def test_the_end_of_the_server_is_an_error_inside_a_stream():
     generator = FakeGenerator(pace=0.2)
     with page(generator) as (blocks, address):
         lines = []
@@ -209,7 +209,7 @@ def test_an_end_of_the_server_is_told_inside_a_stream():
         assert (refused.status_code, message_of(refused)) == (503, words.SERVER_ENDING)
 
 
-def test_who_asks_while_the_model_is_loaded_is_told_when_to_come_back():
+def test_a_request_while_the_model_is_loaded_gets_a_retry_after_header():
     begin = threading.Event()
 
     def load():

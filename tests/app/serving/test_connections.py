@@ -59,7 +59,7 @@ async def rest(reader) -> bytes:
 
 
 @pytest.mark.parametrize("begin", [b"", b"G", HEAD, HEAD + b"X-A: 1\r\n"])
-def test_a_connection_without_a_whole_head_is_closed(run_client, begin):
+def test_a_connection_without_a_complete_head_is_closed(run_client, begin):
     async def talk(connect):
         reader, writer = await connect()
         writer.write(begin)
@@ -98,7 +98,7 @@ def test_a_request_is_answered_however_long_it_takes_and_so_is_the_next_one(run_
     assert run_client(talk) == b""
 
 
-def test_the_oldest_of_too_many_silent_connections_goes(run_client, monkeypatch):
+def test_the_oldest_of_too_many_silent_connections_is_closed(run_client, monkeypatch):
     monkeypatch.setattr(connections, "HEAD_SECONDS", 60)
 
     async def talk(connect):

@@ -43,7 +43,7 @@ def resident_megabytes() -> float:
         return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def test_twenty_visitors_at_once_get_their_own_answers_and_who_waits_is_told_the_place(echo, monkeypatch):
+def test_twenty_visitors_at_once_get_their_own_answers_and_their_places_in_the_queue(echo, monkeypatch):
     _, address, generator = echo
     # All questions arrive before the first answer, and an answer takes longer than the page's tick
     monkeypatch.setattr(generator, "pace", 0.5)
@@ -95,7 +95,7 @@ def visit_page(address: str, values: list, leave: str = "", runs: Runs | None = 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="memory and descriptors are counted in /proc")
 @pytest.mark.parametrize("count", [40, pytest.param(250, marks=pytest.mark.rare)])
-def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothing(echo, count, capfd):
+def test_visitors_who_ask_stop_and_leave_get_every_answer_and_leak_nothing(echo, count, capfd):
     blocks, address, generator = echo
     chance = random.Random(7)
 

@@ -67,7 +67,7 @@ def test_without_a_login_nothing_but_the_login_page_answers(guarded):
         assert fetch(guarded, path, body, **{"Content-Type": "application/json"})[0] in (401, 422), path
 
 
-def test_who_measures_a_page_with_logins_reads_why_it_takes_no_question(guarded):
+def test_a_measurement_of_a_page_with_logins_fails_with_the_reason(guarded):
     with pytest.raises(ValueError, match="did not take the question: Not authenticated"):
         ask(guarded, "Why?")
 
@@ -161,7 +161,7 @@ UNKNOWN_COMPONENT = '{"data": [], "component_id": 9999, "session_hash": "a", "fn
         ("heartbeat/x", None, 404, words.NOT_SERVED),
     ],
 )  # fmt: skip
-def test_what_gradio_refuses_by_itself_is_a_sentence_with_a_code_that_fits(fake_address, path, sent, status, sentence):
+def test_refusals_of_gradio_are_sentences_with_a_fitting_status(fake_address, path, sent, status, sentence):
     body = sent.encode() if sent is not None else None
     code, _, text = fetch(fake_address, f"/gradio_api/{path}", body, **{"Content-Type": "application/json"})
     assert (code, json.loads(text)["detail"]) == (status, sentence)
@@ -172,9 +172,7 @@ def test_what_gradio_refuses_by_itself_is_a_sentence_with_a_code_that_fits(fake_
     [("call/generate/0123abc", f"event: error\ndata: {json.dumps(words.ANSWER_UNKNOWN)}\n\n"),
      ("queue/data?session_hash=x", words.ANSWER_UNKNOWN)],
 )  # fmt: skip
-def test_a_stream_that_nobody_has_begun_ends_whole_with_a_sentence_and_leaves_no_traceback(
-    fake_address, path, message, capfd
-):
+def test_a_stream_without_a_question_ends_with_a_sentence_and_without_a_traceback(fake_address, path, message, capfd):
     capfd.readouterr()
     status, _, text = fetch(fake_address, f"/gradio_api/{path}")  # urllib refuses a body that is cut off
     assert status == 200 and message in text
@@ -200,7 +198,7 @@ def answered(app, guard=None, times: int = 1, **scope) -> list[dict]:
 
 
 @pytest.mark.parametrize("has_started", [True, False])
-def test_an_answer_that_fails_is_whole_and_its_traceback_is_written_once_a_minute(has_started, capfd):
+def test_a_failed_response_is_complete_and_its_traceback_is_written_once_a_minute(has_started, capfd):
     async def fail(scope, receive, send):
         if has_started:
             await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -218,7 +216,7 @@ def test_an_answer_that_fails_is_whole_and_its_traceback_is_written_once_a_minut
     [(False, ("203.0.113.7", 5), False), (False, ("203.0.113.7", 0), False), (True, ("203.0.113.7", 5), False),
      (True, ("203.0.113.7", 0), True)],
 )  # fmt: skip
-def test_what_a_request_says_of_the_pages_address_is_believed_of_a_configured_proxy_alone(configured, client, believed):
+def test_forwarded_headers_are_accepted_from_a_configured_proxy_only(configured, client, believed):
     seen = []
 
     async def page(scope, receive, send):
@@ -261,7 +259,7 @@ def test_on_a_space_the_address_that_its_proxy_saw_is_counted_and_none_that_the_
     assert ask_for(counted, "203.0.113.9, 203.0.113.7") == 429, "the same visitor by another way"
 
 
-def test_elsewhere_what_a_connection_says_of_its_address_is_not_believed(counted):
+def test_outside_of_spaces_the_forwarded_address_is_ignored(counted):
     statuses = [ask_for(counted, f"203.0.113.{number}") for number in range(LIMIT + 1)]
     assert 429 not in statuses[:LIMIT] and statuses[LIMIT] == 429
 
@@ -277,7 +275,7 @@ def test_elsewhere_what_a_connection_says_of_its_address_is_not_believed(counted
         ("", ""),
     ],
 )
-def test_an_ipv6_connection_is_counted_by_the_network_that_it_has_whole(address, network):
+def test_an_ipv6_connection_is_counted_by_its_network(address, network):
     assert counted_address(address) == network
 
 

@@ -78,7 +78,7 @@ def test_another_address_is_answered_while_one_holds_twelve_hundred_requests(pag
 
 
 @pytest.mark.rare
-def test_sigterm_ends_the_page_in_seconds_whatever_is_open(page):
+def test_sigterm_ends_the_page_in_seconds_with_open_connections(page):
     process, address = page
     crowd = Crowd(address)
     for number in range(40):

@@ -62,7 +62,7 @@ def test_a_limit_that_makes_no_sense_is_refused_by_name():
         ("Why?", 65, "Length must be at most 64 tokens here; ask for a shorter answer."),
     ],
 )
-def test_what_is_too_long_is_refused_before_anybody_waits(text, length, sentence):
+def test_a_long_prompt_or_answer_is_refused_before_the_queue(text, length, sentence):
     limits = Limits(max_prompt_characters=100, max_new_tokens=64)
     with pytest.raises(ValueError) as refusal:
         limits.check(asking(text, length))
@@ -106,7 +106,7 @@ def test_one_address_cannot_take_the_whole_queue():
         turn.leave()
 
 
-def test_everybodys_first_answer_comes_before_anybodys_second():
+def test_first_answers_of_all_groups_come_before_second_ones():
     turns, order = turns_with(), []
     gate = turns.take(threading.Event(), lambda _: None, "gate")
     gate.__enter__()
@@ -192,7 +192,7 @@ class Breaking(FakeGenerator):
         (KeyError, "secret", words.UNEXPECTED),
     ],
 )
-def test_an_error_in_the_middle_is_told_keeps_what_was_made_and_frees_the_place_and_memory(kind, about, said):
+def test_an_error_in_the_middle_is_reported_keeps_the_steps_and_frees_place_and_memory(kind, about, said):
     generator = Breaking(kind(about))
     service = ready_service(generator)
     run = finished(service, length=64)

@@ -16,7 +16,7 @@ def packed(packer: Packer, header: Header, steps: Iterable[Step]) -> list[list]:
     return [packer.pack(("step", "jakiro", step)) for step in steps]
 
 
-def test_a_step_whose_words_are_all_new_weighs_little():
+def test_a_packed_step_of_new_words_is_small():
     pieces = [b" token%04d" % number for number in range(2000)]
     params = SamplingParams(max_new_tokens=len(pieces))
     stream = FakeGenerator(pieces).stream(QUESTION, params, tree=TreeConfig(nodes=24, depth=5))
@@ -24,7 +24,7 @@ def test_a_step_whose_words_are_all_new_weighs_little():
     assert max(len(to_json(step)) for step in packed(Packer(), stream.trace.header, steps)) <= 2700
 
 
-def test_what_no_view_shows_is_kept_with_four_decimals_to_compute_from():
+def test_values_to_compute_from_are_packed_with_four_decimals():
     stream = FakeGenerator().stream(QUESTION, SamplingParams(), tree=TreeConfig(nodes=4, depth=5))
     step = next(stream)
     node = replace(step.nodes[1], margin=1.084167, evidence={"residual_contribution": (18.756014,)})

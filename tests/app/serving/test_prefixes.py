@@ -45,7 +45,7 @@ def was_cached(*lane_headers: Header) -> list[bool]:
     return [header.num_reused_tokens > 0 for header in lane_headers]
 
 
-def test_a_question_asked_again_is_known_to_its_visitor_alone(service):
+def test_a_repeated_question_is_cached_for_its_own_visitor_only(service):
     runs, reuses = Runs(service.limits), generator().max_reusable_tokens > 0
     assert was_cached(*headers(service, runs, ADA)) == [False, reuses]
     assert was_cached(*headers(service, runs, BOB)) == [False, reuses], "behind the same address"
@@ -62,7 +62,7 @@ def by(path: str) -> Visitor:
 
 
 @pytest.mark.parametrize("visitor", [Visitor("10.0.0.9", "10.0.0.9"), by("/gradio_api/call/generate")])
-def test_programs_whose_end_is_not_heard_keep_nothing(service, visitor):
+def test_programs_without_an_open_connection_have_no_cache(service, visitor):
     for _ in range(2):
         assert was_cached(*headers(service, Runs(service.limits), visitor)) == [False, False]
     assert len(service.prefixes) == 0
@@ -76,7 +76,7 @@ def test_tabs_and_programs_with_an_open_connection_are_the_same_visitor_until_th
     assert len(service.prefixes) == 0
 
 
-def test_who_leaves_during_an_answer_is_forgotten_too(service):
+def test_a_visitor_who_leaves_during_an_answer_has_no_cache(service):
     runs = Runs(service.limits)
     run = handlers.begin(service, runs, ADA, asking(length=40))
     assert run.events.get(timeout=PATIENCE)[0] == "header"
@@ -84,7 +84,7 @@ def test_who_leaves_during_an_answer_is_forgotten_too(service):
     assert run.finished.wait(PATIENCE) and len(service.prefixes) == 0
 
 
-def test_who_leaves_is_forgotten_and_others_are_not(service):
+def test_the_cache_of_a_visitor_who_leaves_is_dropped_and_others_are_kept(service):
     runs, reuses = Runs(service.limits), generator().max_reusable_tokens > 0
     for visitor in (ADA, BOB):
         headers(service, runs, visitor)

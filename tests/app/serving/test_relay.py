@@ -56,14 +56,14 @@ def relay_answer(monkeypatch):
     sys.modules.pop("app.devices.ray_workers", None)
 
 
-def test_an_answer_comes_whole_with_its_end(relay_answer):
+def test_all_events_of_an_answer_arrive_with_its_end(relay_answer):
     assert relay_answer(response([HEADER, STEP], None)) == [HEADER, STEP, None]
 
 
-def test_a_worker_lost_before_its_first_step_is_replaced_and_headers_come_once(relay_answer):
+def test_a_worker_lost_before_its_first_step_is_replaced_and_headers_are_sent_once(relay_answer):
     assert relay_answer(response([HEADER], RayError()), response([HEADER, STEP], None)) == [HEADER, STEP, None]
 
 
 @pytest.mark.parametrize("error", [RayError(), RuntimeError("the deployment is unavailable")])
-def test_a_worker_lost_later_and_any_other_error_are_told_and_end_the_answer(relay_answer, error):
+def test_a_worker_lost_later_and_any_other_error_end_the_answer_with_a_sentence(relay_answer, error):
     assert relay_answer(response([HEADER, STEP], error)) == [HEADER, STEP, (FAILED, None, words.RAY_WORKER_LOST), None]

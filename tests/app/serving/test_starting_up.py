@@ -84,7 +84,7 @@ def test_proxies_of_every_usual_kind_can_be_used(no_proxies, proxy):
         ("SSL_CERT_FILE", "/nowhere"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence_without_passwords(no_proxies, name, value):
+def test_an_invalid_proxy_is_one_sentence_without_passwords(no_proxies, name, value):
     no_proxies.setenv(name, value)
     with pytest.raises(ValueError, match=rf"with what is in .*{name}.*: .*; correct it or unset it\.") as refused:
         proxies.check_proxies()

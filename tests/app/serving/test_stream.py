@@ -40,6 +40,6 @@ def test_every_update_can_be_read_as_soon_as_it_was_sent():
 
 
 @pytest.mark.parametrize(("path", "accepts"), [("/gradio_api/queue/data", b"br"), ("/config", b"gzip")])
-def test_who_takes_no_gzip_and_what_is_no_update_is_answered_plainly(path, accepts):
+def test_clients_without_gzip_and_other_paths_get_uncompressed_responses(path, accepts):
     sent = answered(CompressedUpdates, b"text/event-stream", UPDATES, path, accept_encoding=accepts)
     assert [message["body"] for message in sent[1:]] == UPDATES

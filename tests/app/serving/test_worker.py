@@ -114,9 +114,7 @@ def assert_whole(ticks: dict[int, list], run: AnswerRun, end: str) -> None:
 
 
 @pytest.mark.parametrize(("metered", "patience"), [(False, "RETURN_SECONDS"), (True, "METERED_SECONDS")])
-def test_an_answer_that_nobody_reads_ends_after_a_while_and_sooner_where_it_costs_a_quota(
-    metered, patience, monkeypatch
-):
+def test_an_answer_without_a_reader_ends_after_a_while_and_sooner_if_it_uses_a_quota(metered, patience, monkeypatch):
     monkeypatch.setattr(f"app.serving.worker.{patience}", 0.5)
     generator, runs = FakeGenerator(LONG, pace=4.0), Runs(Limits())
     service = ready_service(generator)
@@ -129,7 +127,7 @@ def test_an_answer_that_nobody_reads_ends_after_a_while_and_sooner_where_it_cost
     assert ZeroDevice.metered and not LocalDevice.metered
 
 
-def test_an_answer_that_nobody_reads_makes_room_for_who_waits(monkeypatch):
+def test_an_answer_without_a_reader_gives_its_place_to_a_waiting_visitor(monkeypatch):
     for name in ("PATIENCE_SECONDS", "METERED_SECONDS"):
         monkeypatch.setattr(f"app.serving.worker.{name}", 0.3)
     generator, runs = FakeGenerator(LONG, pace=4.0), Runs(Limits())
@@ -144,7 +142,7 @@ def test_an_answer_that_nobody_reads_makes_room_for_who_waits(monkeypatch):
     assert "stopped" in {trace.end_reason for trace in runs.traces("a" * 32).values()}
 
 
-def test_who_comes_back_gets_the_whole_answer_in_order_and_stops_it():
+def test_a_returning_visitor_gets_the_whole_answer_in_order_and_stops_it():
     generator, runs = FakeGenerator(LONG, pace=2.0), Runs(Limits())
     service, run_id = ready_service(generator), "a" * 32
     updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": run_id})
@@ -178,7 +176,7 @@ def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
     assert_whole(ticks_of(updates), runs.find(run_id), "eos")
 
 
-def test_an_answer_put_aside_goes_on_without_a_reader_and_is_whole_for_who_comes_back():
+def test_an_answer_put_aside_continues_without_a_reader_and_is_complete_after_a_return():
     generator, runs, run_id = FakeGenerator(LONG), Runs(Limits()), "a" * 32
     service = ready_service(generator)
     generator.gate.clear()

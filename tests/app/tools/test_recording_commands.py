@@ -18,7 +18,7 @@ SHIPPED = record.scenarios(record.benchmark_speedups())
 
 
 @pytest.mark.parametrize("scenario", SHIPPED, ids=lambda scenario: scenario.name)
-def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
+def test_every_shipped_recording_satisfies_its_rule(scenario):
     recording = json.loads(web.recording(scenario.name))
     plain, drafted = (Trace.from_dict(recording["traces"][method]) for method in ("autoregressive", "jakiro"))
     figures = figures_of(plain, drafted)
@@ -30,7 +30,7 @@ def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
 
 
 @pytest.mark.browser
-def test_the_handouts_are_what_the_recordings_tab_saves_and_open_from_disk(
+def test_the_handouts_equal_those_of_the_recordings_tab_and_open_from_disk(
     open_tab, fake_address, monkeypatch, tmp_path
 ):
     monkeypatch.setattr("sys.argv", ["replay", "--out", str(tmp_path / "handouts")])
