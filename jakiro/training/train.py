@@ -15,7 +15,6 @@ from accelerate import PartialState
 from torch import Tensor
 
 from jakiro.config import About, require, setting
-from jakiro.drafters.base import Method
 from jakiro.drafters.registry import DEFAULT, METHODS, Methods
 from jakiro.drafters.registry import methods_from as methods_of
 from jakiro.heads.base import DraftHead
@@ -251,7 +250,7 @@ def _head_shape(config: TrainConfig, methods: Methods) -> tuple[HeadKind, dict]:
         ValueError: the method is unknown, or has no head that can be trained.
     """
     method = DEFAULT if config.method is None else methods.named(config.method)
-    names = ", ".join(name for name, candidate in methods.items() if _is_trainable(candidate, methods))
+    names = ", ".join(name for name, candidate in methods.items() if candidate.is_trainable)
     if method.trains is None:
         raise ValueError(f"No heads are trained for {method.name}; choose one of {names}.")
     kind = methods.kinds[method.needs.head[0]]
@@ -268,11 +267,6 @@ def _head_shape(config: TrainConfig, methods: Methods) -> tuple[HeadKind, dict]:
         require("fusion" in settable, f"--fusion has no effect on heads for {method.name}; leave it out.")
         shape = shape | {"fusion": config.fusion}
     return kind, shape
-
-
-def _is_trainable(method: Method, methods: Methods) -> bool:
-    """Return whether heads for a method can be trained here."""
-    return method.trains is not None and methods.kinds[method.needs.head[0]].start is not None
 
 
 def _check_held_out(held_out: Sequence[Row]) -> None:
