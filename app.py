@@ -104,7 +104,7 @@ def main(
             build_config(Limits, values),
             loader_of=None if fixed else partial(_loader, options),
             pairs_folder=pairs,
-            given=pair,
+            pair=pair,
             numerics=options.numerics,
             methods=METHODS.with_further(methods),
             preferred=None if fixed or any(pair) else PREFERRED_TARGET,

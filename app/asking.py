@@ -59,7 +59,7 @@ class Asking:
 def read_asking(
     *, question, length, tree, candidates, levels, method, alongside, further_lanes, numerics, system_prompt, history,
     template_arguments=None, answer_as=words.FREE_TEXT, answer_form="", logit_bias="", suppress_tokens="",
-    answer_prefix=None, known: Methods = METHODS, **sampled,
+    answer_prefix=None, methods: Methods = METHODS, **sampled,
 ) -> Asking:  # fmt: skip
     """Check raw form values and return the request.
 
@@ -67,7 +67,7 @@ def read_asking(
         answer_as, answer_form: kind and source of a grammar; the texts of a choice are one per line.
         answer_prefix: two lists: token ids of the answer's beginning, and places whose tokens the visitor chose.
         logit_bias, suppress_tokens: comma-separated ID=BIAS pairs and ids, or the values of `SamplingParams`.
-        known: available drafting methods.
+        methods: available drafting methods.
         sampled: other fields of `SamplingParams`.
 
     Raises:
@@ -82,26 +82,26 @@ def read_asking(
         grammar=read_grammar(answer_as, answer_form),
         record_alternatives=True,
     )
-    tree_config = _read_tree(tree, whole(candidates), whole(levels))
-    methods = [PLAIN.name] * bool(alongside) + [read_method(method, known)]
-    further = further_lanes if isinstance(further_lanes, list) else filter(None, [further_lanes])
-    methods += [read_method(name, known) for name in further]
-    lanes = tuple(dict.fromkeys(methods))
+    tree_config = _read_tree(tree, as_integer(candidates), as_integer(levels))
+    names = [PLAIN.name] * bool(alongside) + [read_method(method, methods)]
+    requested = further_lanes if isinstance(further_lanes, list) else filter(None, [further_lanes])
+    names += [read_method(name, methods) for name in requested]
+    lanes = tuple(dict.fromkeys(names))
     if len(lanes) > MOST_LANES:
         raise ValueError(words.TOO_MANY_LANES.format(most=MOST_LANES, value=len(lanes)))
-    told = read_template_arguments(template_arguments)
-    given, forced = _read_prefix(answer_prefix)
+    arguments = read_template_arguments(template_arguments)
+    prefix_ids, forced = _read_prefix(answer_prefix)
     return Asking(
-        messages, params, tree_config, lanes, _read_numerics(numerics), template_arguments=told,
-        answer_prefix_ids=given, forced=forced,
+        messages, params, tree_config, lanes, _read_numerics(numerics), template_arguments=arguments,
+        answer_prefix_ids=prefix_ids, forced=forced,
     )  # fmt: skip
 
 
-def _read_prefix(given) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _read_prefix(answer_prefix) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the token ids and the chosen places; the engine checks their values."""
-    lists = given or [[], []]
-    if not isinstance(lists, list) or len(lists) != 2 or not all(isinstance(each, list) for each in lists):
-        raise ValueError(words.ANSWER_PREFIX_NOT_READ.format(value=shortened(given)))
+    lists = answer_prefix or [[], []]
+    if not isinstance(lists, list) or len(lists) != 2 or not all(isinstance(part, list) for part in lists):
+        raise ValueError(words.ANSWER_PREFIX_NOT_READ.format(value=shortened(answer_prefix)))
     return tuple(lists[0]), tuple(lists[1])
 
 
@@ -111,15 +111,15 @@ def read_params(length, **sampled) -> SamplingParams:
     Raises:
         ValueError: a value is invalid.
     """
-    numbers = {name: whole(sampled[name]) for name in _WHOLE_NUMBERS & sampled.keys()}
-    return SamplingParams(**sampled | numbers, max_new_tokens=whole(length))
+    numbers = {name: as_integer(sampled[name]) for name in _WHOLE_NUMBERS & sampled.keys()}
+    return SamplingParams(**sampled | numbers, max_new_tokens=as_integer(length))
 
 
-def _listed(given, read: Callable[[str], object]) -> object:
+def _listed(value, read: Callable[[str], object]) -> object:
     """Return the values listed in a text field; other types are returned for the settings to check."""
-    if isinstance(given, str):
-        return read(given) if given.strip() else ()
-    return () if given is None else given
+    if isinstance(value, str):
+        return read(value) if value.strip() else ()
+    return () if value is None else value
 
 
 def read_grammar(kind, source) -> Grammar | None:
@@ -141,28 +141,28 @@ def read_grammar(kind, source) -> Grammar | None:
     return grammar
 
 
-def read_template_arguments(given) -> dict | None:
+def read_template_arguments(value) -> dict | None:
     """Return the arguments of a chat template, from a mapping or its JSON; the template checks their names.
 
     Raises:
         ValueError: the value is not a mapping, or it is too large.
     """
-    told = read_arguments(given) if isinstance(given, str | None) else given
-    if not isinstance(told, dict | None) or len(json.dumps(told)) > _LONGEST_ARGUMENTS:
-        raise ValueError(words.TEMPLATE_ARGUMENTS_NOT_READ.format(most=_LONGEST_ARGUMENTS, value=shortened(given)))
-    return told or None
+    arguments = read_arguments(value) if isinstance(value, str | None) else value
+    if not isinstance(arguments, dict | None) or len(json.dumps(arguments)) > _LONGEST_ARGUMENTS:
+        raise ValueError(words.TEMPLATE_ARGUMENTS_NOT_READ.format(most=_LONGEST_ARGUMENTS, value=shortened(value)))
+    return arguments or None
 
 
-def read_method(name, known: Methods = METHODS) -> str:
+def read_method(name, methods: Methods = METHODS) -> str:
     """Return a method's name for its name or alias.
 
     Raises:
         ValueError: no method has this name or alias.
     """
     try:
-        return known.named(name if isinstance(name, str) else "").name
+        return methods.named(name if isinstance(name, str) else "").name
     except ValueError:
-        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), value=shortened(name))) from None
+        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(methods), value=shortened(name))) from None
 
 
 def _read_numerics(numerics) -> str:
@@ -206,6 +206,6 @@ def _read_tree(tree, candidates, levels) -> TreeConfig:
     return TreeConfig(nodes=candidates + 1, depth=levels, policy="fixed")
 
 
-def whole(value):
+def as_integer(value):
     """Convert a float with an integer value to int; other values are returned for the settings to reject."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

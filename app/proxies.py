@@ -12,7 +12,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def ask_directly(*hosts: str) -> None:
-    """Adds this machine's own names, and these hosts, to `NO_PROXY`, where the environment names a proxy."""
+    """Add the names of this machine and these hosts to `NO_PROXY`, if the environment names a proxy."""
     proxies = getproxies_environment()
     # Both spellings of NO_PROXY; lower case has priority. httpx accepts no brackets
     listed = [host.strip(" []") for host in proxies.pop("no", "").split(",") if host.strip()]
@@ -37,5 +37,5 @@ def check_proxies() -> None:
         ending = ("CERT_FILE", "CERT_DIR") if isinstance(error, OSError) else "_PROXY"
         named = sorted(name for name, value in os.environ.items() if value and name.upper().endswith(ending))
         raise ValueError(
-            f"No connection can be made with what is in {', '.join(named)}: {reason}; correct it or unset it."
+            f"The connection settings in {', '.join(named)} cannot be used: {reason}; correct or unset them."
         ) from error

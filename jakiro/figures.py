@@ -90,7 +90,7 @@ def plain_text(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def _shown(piece: bytes) -> str:
+def _label(piece: bytes) -> str:
     """Return a token's bytes as a label: visible spaces, no markup."""
     text = piece.decode("utf-8", errors="replace").replace(" ", "␣").replace("\n", "⏎")
     return plain_text(text if len(text) <= 16 else f"{text[:15]}…")
@@ -114,7 +114,7 @@ def outcome_of(step: Step, index: int) -> str:
         return "not compared: its parent was rejected"
     if node.forbidden_by is not None:
         return f"rejected: forbidden by {node.forbidden_by}"
-    return f"rejected: the target chose “{_shown(step.nodes[node.parent].target_choice_piece)}”"
+    return f"rejected: the target chose “{_label(step.nodes[node.parent].target_choice_piece)}”"
 
 
 def _heights(nodes: Sequence[Node]) -> list[float]:
@@ -144,7 +144,7 @@ def draft_tree(step: Step, proposers: Sequence[Mapping] = (), dark: bool = False
         proposers: `trace.header.proposers`, for their labels and order; ids are shown if not given.
     """
     colours, heights, nodes = _style(dark)["colours"], _heights(step.nodes), step.nodes
-    labels = {each["id"]: each["label"] for each in proposers}
+    labels = {entry["id"]: entry["label"] for entry in proposers}
     ids = list(dict.fromkeys([*labels, *(node.proposer for node in nodes[1:])]))
     accepted = {0, *step.accepted_path}
     data = []
@@ -158,22 +158,22 @@ def draft_tree(step: Step, proposers: Sequence[Mapping] = (), dark: bool = False
         if edges:
             data.append(Scatter(x=x, y=y, mode="lines", line=look, name=name, hoverinfo="skip"))
     for place, proposer in enumerate(["root", *ids]):
-        shown = [index for index in range(len(nodes)) if (nodes[index].proposer if index else "root") == proposer]
+        members = [index for index in range(len(nodes)) if (nodes[index].proposer if index else "root") == proposer]
         colour = colours["ink"] if proposer == "root" else _hue(place - 1, dark)
-        if shown:
+        if members:
             data.append(
                 Scatter(
-                    x=[nodes[index].depth for index in shown], y=[heights[index] for index in shown],
+                    x=[nodes[index].depth for index in members], y=[heights[index] for index in members],
                     mode="markers+text", name=plain_text(labels.get(proposer, proposer)), textposition="top center",
                     marker={
-                        "size": 11, "color": [colour if index in accepted else colours["page"] for index in shown],
+                        "size": 11, "color": [colour if index in accepted else colours["page"] for index in members],
                         "symbol": "star" if proposer == "root" else SYMBOLS[(place - 1) % len(SYMBOLS)],
                         "line": {"color": colour, "width": 2},
                     },
-                    text=[_shown(nodes[index].piece) for index in shown],
+                    text=[_label(nodes[index].piece) for index in members],
                     # The halo keeps labels readable where edges cross them
                     textfont={"color": colours["ink"], "size": 11, "shadow": f"0 0 3px {colours['page']}"},
-                    hovertext=[_hover(step, index) for index in shown], hovertemplate="%{hovertext}<extra></extra>",
+                    hovertext=[_hover(step, index) for index in members], hovertemplate="%{hovertext}<extra></extra>",
                 )
             )  # fmt: skip
     depth, leaves = max(node.depth for node in nodes), max(heights)
@@ -187,7 +187,7 @@ def draft_tree(step: Step, proposers: Sequence[Mapping] = (), dark: bool = False
 
 def _hover(step: Step, index: int) -> str:
     node = step.nodes[index]
-    lines = [f"<b>{_shown(node.piece)}</b>", plain_text(outcome_of(step, index))]
+    lines = [f"<b>{_label(node.piece)}</b>", plain_text(outcome_of(step, index))]
     if index:
         lines.append(f"estimated chance {math.exp(node.score):.0%}")
     for name, value in (("draft", node.draft_prob), ("target", node.target_prob)):
@@ -202,20 +202,20 @@ def speed_points(trace: Trace) -> tuple[list[float], list[int]]:
     lead = len(trace.header.prefix_ids) + 1
     counts = list(accumulate((len(step.committed_ids) for step in trace.steps), initial=lead))[1:]
     every = max(1, math.ceil(len(seconds) / MOST_POINTS))
-    shown = [index for index in range(len(seconds)) if index % every == 0 or index == len(seconds) - 1]
-    return [0.0, *(seconds[index] for index in shown)], [lead, *(counts[index] for index in shown)]
+    points = [index for index in range(len(seconds)) if index % every == 0 or index == len(seconds) - 1]
+    return [0.0, *(seconds[index] for index in points)], [lead, *(counts[index] for index in points)]
 
 
 def speed(trace: Trace, plain: Trace | None = None, dark: bool = False) -> Figure:
     """Return the tokens written over computing time, of a trace and optionally of plain decoding."""
     data = []
-    for role, one in (("plain", plain), ("main", trace)):
-        if one is None or not one.steps:
+    for role, lane in (("plain", plain), ("main", trace)):
+        if lane is None or not lane.steps:
             continue
-        seconds, counts = speed_points(one)
-        rate = one.tokens_per_second or 0.0
-        name = f"{method_title(one.header.method)}  {rate:,.{0 if rate >= 100 else 1}f} tokens/s"
-        shape = "hv" if role == "main" and one.header.drafter else "linear"
+        seconds, counts = speed_points(lane)
+        rate = lane.tokens_per_second or 0.0
+        name = f"{method_title(lane.header.method)}  {rate:,.{0 if rate >= 100 else 1}f} tokens/s"
+        shape = "hv" if role == "main" and lane.header.drafter else "linear"
         data.append(
             Scatter(
                 x=seconds, y=counts, mode="lines", name=plain_text(name),
@@ -269,13 +269,13 @@ def acceptance_by_depth(traces: Mapping[str, Trace], dark: bool = False) -> Figu
 
 def experts(trace: Trace, dark: bool = False) -> Figure:
     """Return the candidates of each proposer, such as Jakiro's experts, and how many of them were accepted."""
-    proposers = {each["id"]: each["label"] for each in trace.header.proposers}
+    proposers = {entry["id"]: entry["label"] for entry in trace.header.proposers}
     proposed, accepted = dict.fromkeys(proposers, 0), dict.fromkeys(proposers, 0)
     for step in trace.steps:
         for index, node in enumerate(step.nodes[1:], 1):
             proposed[node.proposer] = proposed.get(node.proposer, 0) + 1
             accepted[node.proposer] = accepted.get(node.proposer, 0) + (index in step.accepted_path)
-    data, labels = [], [plain_text(proposers.get(each, each)) for each in proposed]
+    data, labels = [], [plain_text(proposers.get(name, name)) for name in proposed]
     for place, (name, counts) in enumerate((("of all candidates", proposed), ("of the accepted ones", accepted))):
         total = sum(counts.values())
         if total:
@@ -298,16 +298,16 @@ def bench(result: Mapping, dark: bool = False) -> Figure:
     rows = [row for row in result["groups"] if row["category"] == "overall" and row["speedup"] is not None]
     data = []
     for place, temperature in enumerate(sorted({row["temperature"] for row in rows})):
-        own = [row for row in rows if row["temperature"] == temperature]
-        bounds = [row["speedup_interval"] or [row["speedup"]] * 2 for row in own]
+        bars = [row for row in rows if row["temperature"] == temperature]
+        bounds = [row["speedup_interval"] or [row["speedup"]] * 2 for row in bars]
         data.append(
             Bar(
-                x=[plain_text(_lane_title(row["lane"])) for row in own], y=[row["speedup"] for row in own],
+                x=[plain_text(_lane_title(row["lane"])) for row in bars], y=[row["speedup"] for row in bars],
                 name=f"temperature {temperature:g}",
                 marker={"color": _hue(place, dark), "pattern": {"shape": PATTERNS[place % len(PATTERNS)]}},
                 error_y={
-                    "array": [high - row["speedup"] for row, (_, high) in zip(own, bounds, strict=True)],
-                    "arrayminus": [row["speedup"] - low for row, (low, _) in zip(own, bounds, strict=True)],
+                    "array": [high - row["speedup"] for row, (_, high) in zip(bars, bounds, strict=True)],
+                    "arrayminus": [row["speedup"] - low for row, (low, _) in zip(bars, bounds, strict=True)],
                     "color": _style(dark)["colours"]["ink"],
                 },
                 hovertemplate="%{x}: %{y:.2f}<extra></extra>",

@@ -447,13 +447,15 @@ def _check_arguments(sampling: object, tree: object, options: Mapping[str, objec
     for name, value, config in (("sampling", sampling, SamplingParams), ("tree", tree, TreeConfig)):
         if value is None or isinstance(value, config):
             continue
-        remedy = ""
+        settings = "…"
         if isinstance(value, Mapping):
             settings = ", ".join(f"{key}={item!r}" for key, item in value.items())
-            remedy = f"; pass {name}={config.__name__}({settings})"
-        elif isinstance(value, str) and name == "sampling":
-            remedy = f"; pass a method as method={value!r}"
-        raise TypeError(f"{name} must be a {config.__name__}; got {shortened(value)}{remedy}.")
+        elif isinstance(value, int) and name == "tree":
+            settings = f"nodes={value}"
+        remedy = f"{name}={config.__name__}({settings})"
+        if isinstance(value, str) and name == "sampling":
+            remedy = f"a method as method={value!r}"
+        raise TypeError(f"{name} must be a {config.__name__}; got {shortened(value)}; pass {remedy}.")
     for name in sorted(options.keys() - StreamOptions.__annotations__.keys()):
         for argument, config in (("sampling", SamplingParams), ("tree", TreeConfig)):
             if name in config.__dataclass_fields__:

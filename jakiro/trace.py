@@ -434,7 +434,7 @@ def _read(kind: Any, value: Any) -> Any:
         return None if value is None else _read(inner[0], value)
     if origin is tuple:
         kinds = [inner[0]] * len(value) if inner[-1] is ... else inner
-        return tuple(_read(each, item) for each, item in zip(kinds, value, strict=True))
+        return tuple(_read(item_kind, item) for item_kind, item in zip(kinds, value, strict=True))
     if origin is dict:
         return {name: _read(inner[1], item) for name, item in value.items()}
     if kind is Scored:

@@ -1,6 +1,7 @@
 """Documents: their links, paths, modules and commands exist."""
 
 import functools
+import json
 import re
 from pathlib import Path
 
@@ -96,3 +97,13 @@ def test_paths_and_modules_that_documents_name_exist(document):
     assert not [path for path in paths if not any((folder / path).exists() for folder in folders)]
     modules = [span for span in spans if MODULE.fullmatch(span) and not PATH.fullmatch(span) and not FIELDS.match(span)]
     assert not [name for name in modules if not module_exists(name)]
+
+
+def test_the_plan_of_the_lecture_names_the_stops_of_the_page():
+    titles = [
+        stop["title"] for stop in json.loads((ROOT / "app/words/lesson.json").read_text(encoding="utf-8"))["stops"]
+    ]
+    text = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+–\d+ \|.*\| (\d+) ([^|;]+?)(?:;[^|]*)? \|$", text, re.MULTILINE)
+    assert rows == [(str(number), title) for number, title in enumerate(titles[:9], 1)]
+    assert f"Stop 10, *{titles[9]}*" in text

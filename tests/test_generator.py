@@ -174,6 +174,8 @@ def test_tree_budget_learns_accepted_counts_of_planned_trees_only(monkeypatch):
         ([{"temperature": 0.7}], {}, "got {'temperature': 0.7}; pass sampling=SamplingParams(temperature=0.7)."),
         (["jakiro"], {}, "sampling must be a SamplingParams; got 'jakiro'; pass a method as method='jakiro'."),
         ([], {"tree": {"nodes": 4}}, "tree must be a TreeConfig; got {'nodes': 4}; pass tree=TreeConfig(nodes=4)."),
+        ([], {"tree": 16}, "tree must be a TreeConfig; got 16; pass tree=TreeConfig(nodes=16)."),
+        ([0.7], {}, "sampling must be a SamplingParams; got 0.7; pass sampling=SamplingParams(…)."),
         ([], {"temperature": 0.7}, "is a setting of SamplingParams; pass sampling=SamplingParams(temperature=0.7)."),
         ([], {"nodes": 4}, "nodes is a setting of TreeConfig; pass tree=TreeConfig(nodes=4)."),
         ([], {"prefix": 1}, "prefix is no option; choose one of raw, prefixes, template_arguments, "),

@@ -37,10 +37,10 @@ def test_the_bundle_was_built_from_these_files():
 @pytest.mark.anywhere
 def test_no_two_modules_import_each_other():
     imports = {
-        name: [posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) for path in found]
+        name: [posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) for path in targets]
         for path in WEB.rglob("*.js")
         for name in [path.relative_to(WEB).as_posix()]
-        for found in [re.findall(r'^(?:import|\}) .*from "(\.[^"]+)";$', path.read_text("utf-8"), re.MULTILINE)]
+        for targets in [re.findall(r'^(?:import|\}) .*from "(\.[^"]+)";$', path.read_text("utf-8"), re.MULTILINE)]
     }
     assert sum(map(len, imports.values())) > 100
     assert len(list(graphlib.TopologicalSorter(imports).static_order())) == len(imports)

@@ -20,7 +20,7 @@ LOADING = "loading"
 
 
 def keep(event: Event, traces: dict[str, Trace]) -> None:
-    """Adds an event to the traces by method."""
+    """Add an event to the traces by method."""
     kind, method, payload = event
     if kind == "header":
         traces[method] = Trace(payload)
@@ -53,12 +53,12 @@ class Device(Protocol):
     def environment(self) -> dict:
         """Return the environment in the format of `jakiro.bench.environment`. Call after an answer."""
 
-    def load(self, told: Callable[[str, float | None], None]) -> None:
+    def load(self, report: Callable[[str, float | None], None]) -> None:
         """Load, in a thread of the service; return when answers are possible.
 
         Args:
-            told: callback with LOADING or a step of a start (`jakiro.progress.STEPS`), and the share that is done, from
-                0 to 1; None if unknown.
+            report: callback with LOADING or a step of a start (`jakiro.progress.STEPS`), and the completed share from 0
+                to 1, or None if unknown.
 
         Raises:
             Exception: loading failed; visitors read its text after "The model could not be loaded".

@@ -38,7 +38,7 @@ def device_for(workers: str | None, options: LoadOptions, load_generator: Callab
     def read_pair():
         from jakiro.loading import loader
 
-        here = {"device": "cpu", "dtype": options.dtype or zero_device.DTYPE, "draft_precision": "full"}
-        return loader.read_pair(replace(options, **here, side_by_side=1, capture_at_load=False))
+        cpu_options = {"device": "cpu", "dtype": options.dtype or zero_device.DTYPE, "draft_precision": "full"}
+        return loader.read_pair(replace(options, **cpu_options, side_by_side=1, capture_at_load=False))
 
     return zero_device.ZeroDevice(read_pair, spaces.GPU)

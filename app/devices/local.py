@@ -37,9 +37,9 @@ class LocalDevice:
     def environment(self) -> dict:
         return environment(self.status)
 
-    def load(self, told: Callable[[str, float | None], None]) -> None:
-        told(LOADING, None)
-        with reporting_to(told):
+    def load(self, report: Callable[[str, float | None], None]) -> None:
+        report(LOADING, None)
+        with reporting_to(report):
             self.generator = within_memory(self._loaded, words.LOADED_OUT_OF_MEMORY)
 
     def _loaded(self):
@@ -50,30 +50,30 @@ class LocalDevice:
                 _ = generator.profile
         return generator
 
-    def swap(self, load_generator: Callable[[], object], told: Callable[[str, float | None], None]) -> None:
+    def swap(self, load_generator: Callable[[], object], report: Callable[[str, float | None], None]) -> None:
         """Replace the pair; if the new one cannot be loaded, keep the old one and raise the error.
 
         If memory does not suffice for both, the old one is released first, and loaded again if the other fails.
         """
         before, self._load_generator = self._load_generator, load_generator
         try:
-            if not self._loads_beside(told):
+            if not self._loads_beside(report):
                 self.generator, self._notices = None, [words.SWAP_ONE_AT_A_TIME]
                 release_memory()
-                self.load(told)
+                self.load(report)
         except Exception:
             self._load_generator = before
             if self.generator is None:
                 release_memory()
-                self.load(told)
+                self.load(report)
             raise
         finally:
             release_memory()
 
-    def _loads_beside(self, told: Callable[[str, float | None], None]) -> bool:
+    def _loads_beside(self, report: Callable[[str, float | None], None]) -> bool:
         """Load while the previous pair is still loaded; return False if memory suffices for only one."""
         try:
-            self.load(told)
+            self.load(report)
         except ValueError as error:
             if not getattr(error, "fits_alone", False):
                 raise
@@ -108,10 +108,10 @@ class LocalDevice:
 def answer_events(
     generator, asking: Asking, halted: Callable[[], bool], prefixes: OwnPrefixes | None = None
 ) -> Iterator[Event]:
-    """The events of one answer on a `JakiroGenerator`; the caches live as long as the iterator.
+    """Yield the events of one answer on a `JakiroGenerator`; its caches exist as long as the iterator.
 
     Raises:
-        ValueError: the prompt is longer than the asking allows or the model reads, with both numbers.
+        ValueError: the prompt is longer than the limit of the request or of the model; the message has both numbers.
     """
     if asking.numerics is not None:
         generator = generator.with_numerics(asking.numerics)

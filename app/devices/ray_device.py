@@ -33,13 +33,13 @@ class RayDevice:
         self._address = address
         self._relay, self._mending = None, threading.Lock()
 
-    def load(self, told: Callable[[str, float | None], None]) -> None:
+    def load(self, report: Callable[[str, float | None], None]) -> None:
         """Connect to the cluster; each error names the step that failed.
 
         Raises:
             ConnectionError: no cluster, no process of the cluster for this page, or no workers of this page in it.
         """
-        told(LOADING, None)
+        report(LOADING, None)
         try:
             self._connect()
         except ConnectionAbortedError as error:
@@ -52,11 +52,11 @@ class RayDevice:
             raise ConnectionError(words.RAY_NO_WORKERS.format(address=self._address)) from error
 
     def _connect(self) -> None:
-        for left in reversed(range(TRIES)):
+        for tries_left in reversed(range(TRIES)):
             try:
                 ray.init(self._address, log_to_driver=False)
             except ConnectionAbortedError:
-                if not left:
+                if not tries_left:
                     raise
             else:
                 return
@@ -68,14 +68,14 @@ class RayDevice:
 
     def answer(self, asking: Asking, halt: threading.Event, prefixes: object = None) -> Iterator[Event]:
         try:
-            yield from follow(lambda left: self._stream(asking, left), halt)
+            yield from follow(lambda reader_left: self._stream(asking, reader_left), halt)
         except (RayError, ConnectionError) as error:
             raise ValueError(words.RAY_UNREACHABLE) from error
 
     def close(self) -> None:
         ray.shutdown()
 
-    def _stream(self, asking: Asking, left: threading.Event) -> Iterator[Event]:
+    def _stream(self, asking: Asking, reader_left: threading.Event) -> Iterator[Event]:
         key = uuid.uuid4().hex
         try:
             relay = self._relay
@@ -88,7 +88,7 @@ class RayDevice:
             relay = self._relay
             ray.get(relay.open.remote(key, asking))
         try:
-            while not left.is_set():
+            while not reader_left.is_set():
                 for event in ray.get(relay.take.remote(key)):
                     if event is None:
                         return

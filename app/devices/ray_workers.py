@@ -39,12 +39,12 @@ class Worker:
         self._turn = threading.Lock()
 
     def facts(self) -> dict:
-        """Places, status, costs and environment, for the page to show and compute with."""
-        own = {name: getattr(self._device, name) for name in ("status", "costs", "environment")}
-        return {"places": self._places, **own}
+        """Return places, status, costs and environment for the page."""
+        facts = {name: getattr(self._device, name) for name in ("status", "costs", "environment")}
+        return {"places": self._places, **facts}
 
     async def answer(self, asking: Asking) -> AsyncIterator[Event]:
-        """The events of one answer; a cancelled request ends it after the step it is in."""
+        """Yield the events of one answer; a cancelled request ends it after the current step."""
         halt, loop, arrived = threading.Event(), asyncio.get_running_loop(), asyncio.Queue()
 
         def decode() -> None:
@@ -83,15 +83,15 @@ class Relay:
         """Return the events since the last call, possibly none; None is the end."""
         arrived, _ = self._reading[key]
         try:
-            taken = [await asyncio.wait_for(arrived.get(), _TAKE_SECONDS)]
+            events = [await asyncio.wait_for(arrived.get(), _TAKE_SECONDS)]
         except TimeoutError:
             return []
         while not arrived.empty():
-            taken.append(arrived.get_nowait())
-        return taken
+            events.append(arrived.get_nowait())
+        return events
 
     async def close(self, key: str) -> None:
-        """Forgets an answer; one that is not done is cancelled, which frees its worker."""
+        """Drop an answer; an unfinished one is cancelled, which frees its worker."""
         _, task = self._reading.pop(key)
         task.cancel()
 
@@ -99,19 +99,19 @@ class Relay:
         for attempt in range(1, ATTEMPTS + 1):
             # Headers wait for the first step, so that a second attempt does not send them twice
             headers: list[Event] = []
-            told = False
+            has_started = False
             response = self._worker.options(stream=True).answer.remote(asking)
             try:
                 async for event in response:
                     if event[0] == "header":
                         headers.append(event)
                         continue
-                    told = True
+                    has_started = True
                     for waiting in (*headers, event):
                         arrived.put_nowait(waiting)
                     headers.clear()
             except RayError:
-                if not told and attempt < ATTEMPTS:
+                if not has_started and attempt < ATTEMPTS:
                     continue
                 arrived.put_nowait((FAILED, None, words.RAY_WORKER_LOST))
             except asyncio.CancelledError:
@@ -124,7 +124,7 @@ class Relay:
 
 
 def application(load_generator: Callable[[], object], least: int, most: int, resources: dict):
-    """The application to hand to `serve.run`: between `least` and `most` replicas, each with `resources` of its own."""
+    """Return the application for `serve.run`: `least` to `most` replicas, each with its own `resources`."""
     scaling = {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": 1}
     deployment = Worker.options(autoscaling_config=scaling, ray_actor_options=resources)
     return deployment.bind(load_generator, most)
@@ -145,8 +145,8 @@ def build(options: dict):
     modules = options.pop("methods_from", "")
     unknown = sorted(set(options) - set(_PAIR_OPTIONS))
     if unknown:
-        known = ", ".join([*_PAIR_OPTIONS, "methods_from", "min_replicas", "max_replicas"])
-        raise ValueError(f"Unknown option {unknown[0]!r}; choose among {known}.")
+        names = ", ".join([*_PAIR_OPTIONS, "methods_from", "min_replicas", "max_replicas"])
+        raise ValueError(f"Unknown option {unknown[0]!r}; choose among {names}.")
 
     if "template_arguments" in options:
         options["template_arguments"] = read_arguments(options["template_arguments"])

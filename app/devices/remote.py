@@ -19,7 +19,7 @@ _LOOK_AROUND_SECONDS = 0.1
 
 
 def with_failures(events: Iterator[Event]) -> Iterator[Event]:
-    """The events, to be sent to another process; an exception becomes a last event with its sentence."""
+    """Yield the events; an exception becomes a last event with its sentence, which can be sent to another process."""
     try:
         yield from events
         return
@@ -41,15 +41,15 @@ def follow(open_events: Callable[[threading.Event], Iterator[Event]], halt: thre
         ValueError: the other side's sentence.
     """
     arrived: queue.SimpleQueue = queue.SimpleQueue()
-    left = threading.Event()
+    reader_left = threading.Event()
 
     def read() -> None:
         try:
-            events = open_events(left)
+            events = open_events(reader_left)
             try:
                 for event in events:
                     arrived.put(event)
-                    if left.is_set():
+                    if reader_left.is_set():
                         break
             finally:
                 events.close()
@@ -80,4 +80,4 @@ def follow(open_events: Callable[[threading.Event], Iterator[Event]], halt: thre
         for method in running:
             yield "end", method, "stopped"
     finally:
-        left.set()
+        reader_left.set()

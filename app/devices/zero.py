@@ -86,8 +86,8 @@ class ZeroDevice:
             "notices": [],
         }
 
-    def load(self, told: Callable[[str, float | None], None]) -> None:
-        told(LOADING, None)
+    def load(self, report: Callable[[str, float | None], None]) -> None:
+        report(LOADING, None)
         self._pair = self._read_pair()
 
     def answer(self, asking: Asking, halt: threading.Event, prefixes: object = None) -> Iterator[Event]:
@@ -174,11 +174,11 @@ def seconds_for(asking: Asking, ms_per_token: float) -> int:
 def allowed_seconds(error: gr.Error, requested: int) -> int | None:
     """Return how many seconds the GPU service would allow, if it refused more; None if another request is of no use."""
     title, message = error.title or "", str(error.message)
-    left = re.search(r"requested vs\. (\d+)s left", message)
+    seconds_left = re.search(r"requested vs\. (\d+)s left", message)
     if "illegal duration" in title:
         allowed = _SECONDS_FOR_EVERY_ACCOUNT
-    elif left:
-        allowed = int(left[1])
+    elif seconds_left:
+        allowed = int(seconds_left[1])
     else:
         return None
     return allowed if _SECONDS_LEAST <= allowed < requested else None

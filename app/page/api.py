@@ -54,8 +54,8 @@ def register(service: ModelService, runs: Runs) -> None:
         def asking() -> Asking:
             messages = read_messages(question, system_prompt, history)
             params = read_params(max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
-            asked = [PLAIN.name, DEFAULT.name] if methods is None else methods
-            return Asking(messages, params, AUTOMATIC_TREE, _methods(asked, service.methods))
+            requested = [PLAIN.name, DEFAULT.name] if methods is None else methods
+            return Asking(messages, params, AUTOMATIC_TREE, _methods(requested, service.methods))
 
         for run, state, message in _answer(service, runs, request, asking):
             # At first a lane under every requested name; later the lanes that run
@@ -99,28 +99,28 @@ def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> I
             waits = [sentence for event, _, sentence in batch if event == "wait"]
             state = "done" if kind == "done" else "answering" if run.traces else "waiting"
             message = (waits or [message])[-1] if state == "waiting" else ""
-            others = [name for name in run.asking.methods if name not in run.traces]
-            if state == "done" and run.traces and others:
-                message = words.OTHERS_RAN.format(missing=", ".join(others), ran=", ".join(run.traces))
+            not_run = [name for name in run.asking.methods if name not in run.traces]
+            if state == "done" and run.traces and not_run:
+                message = words.OTHERS_RAN.format(missing=", ".join(not_run), ran=", ".join(run.traces))
             yield run, state, message
     finally:
         run.stop()
         runs.drop_surplus()
 
 
-def _methods(methods, known: Methods = METHODS) -> tuple[str, ...]:
+def _methods(names, methods: Methods = METHODS) -> tuple[str, ...]:
     """Return the method names as they were sent, so that answers are returned under them.
 
     Raises:
         ValueError: the value is no list or empty, a name is unknown, or two names mean one method.
     """
     try:
-        meant = [known.named(name).name for name in methods]
-        if not isinstance(methods, list) or not meant or len(set(meant)) < len(meant):
+        canonical = [methods.named(name).name for name in names]
+        if not isinstance(names, list) or not canonical or len(set(canonical)) < len(canonical):
             raise ValueError
     except (TypeError, ValueError):
-        raise ValueError(words.UNKNOWN_METHODS.format(known=", ".join(known))) from None
-    return tuple(methods)
+        raise ValueError(words.UNKNOWN_METHODS.format(known=", ".join(methods))) from None
+    return tuple(names)
 
 
 def _lane(trace: Trace | None, state: str) -> dict:

@@ -16,9 +16,9 @@ from starlette.routing import Route
 from app import named_host
 from app.devices.base import Device
 from app.page import api, benchmark, form, handlers, lesson, v1, web
-from app.page.drawn import drawn
 from app.page.offered import Appearance
 from app.page.picker import LoaderOf, Picker
+from app.page.view import build_view
 from app.serving import server as serving
 from app.serving.connections import hang_up_on_silence
 from app.serving.limits import Limits
@@ -38,7 +38,7 @@ def build(
     limits: Limits | None = None,
     loader_of: LoaderOf | None = None,
     pairs_folder: Path | None = None,
-    given: tuple[str | None, str | None] = (None, None),
+    pair: tuple[str | None, str | None] = (None, None),
     numerics: str | None = None,
     methods: Methods = METHODS,
     preferred: str | None = None,
@@ -50,9 +50,9 @@ def build(
     Reports of Gradio and the Hub are switched off for this process before its first component exists.
 
     Args:
-        loader_of, pairs_folder, given: how visitors choose another pair, and which; see `Picker`.
-        numerics: what the settings start with.
-        methods: the drafting methods that there are.
+        loader_of, pairs_folder, pair: how visitors choose another pair, and which; see `Picker`.
+        numerics: initial value of the setting.
+        methods: the available drafting methods.
         preferred: a target whose pair is loaded as soon as its files are on this machine, unless a visitor chooses
             another one before.
         store_chats: whether browsers store chats on disk; otherwise a closed tab loses them.
@@ -65,14 +65,14 @@ def build(
     constants.HF_HUB_DISABLE_TELEMETRY = True
     service = ModelService(device, limits, methods)
     runs = Runs(service.limits)
-    picker = Picker(service, loader_of, pairs_folder, given)
+    picker = Picker(service, loader_of, pairs_folder, pair)
     service.pair, service.size_of, service.choosable = picker.first_name, picker.size_of, loader_of is not None
 
     appearance = appearance or Appearance.read(None, None, None)
     with gr.Blocks(title=appearance.title, analytics_enabled=False, fill_width=True) as page:
-        drawn("top", "mountTop(element)", {}, "top")
+        build_view("top", "mountTop(element)", {}, "top")
         about = web.for_script({"questions": appearance.questions, "storeChats": store_chats})
-        view = drawn("view", VIEW.format(about=about), _server_functions(service, runs))
+        view = build_view("view", VIEW.format(about=about), _server_functions(service, runs))
         lesson.component()
         benchmarks = benchmark.component(service, runs.pace)
         settings = form.build(picker, numerics or words.EXACT, methods)
@@ -115,9 +115,9 @@ def _server_functions(service: ModelService, runs: Runs) -> dict[str, Callable]:
         run = runs.find(str(run_id))
         return web.recording_text(dict(run.traces)) if run is not None and run.traces else None
 
-    def missed(asked) -> list[str] | None:
+    def missed(data) -> list[str] | None:
         """Return the updates that a browser has missed: {"run": id, "first": number of the first one}."""
-        return handlers.missed_ticks(runs, asked.get("run"), asked.get("first")) if isinstance(asked, dict) else None
+        return handlers.missed_ticks(runs, data.get("run"), data.get("first")) if isinstance(data, dict) else None
 
     return {
         "recording_names": web.recording_names,
@@ -130,33 +130,34 @@ def _server_functions(service: ModelService, runs: Runs) -> dict[str, Callable]:
     }
 
 
-def _left(page: gr.Blocks) -> Route:
+def _leave_route(page: gr.Blocks) -> Route:
     """Return the route to which a closing tab posts its last answer's id; an open stream would use a connection."""
 
-    async def left(request: Request) -> Response:
+    async def leave(request: Request) -> Response:
         handlers.forget(page.service, page.runs, (await request.body()).decode("utf-8", "replace"))
         return Response(status_code=204)
 
-    return Route("/left", left, methods=["POST"])
+    return Route("/left", leave, methods=["POST"])
 
 
 def launch(
     page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False, wait: bool = True,
     logins: list[tuple[str, str]] | None = None, keys: tuple[str, ...] = (), **options,
 ) -> str:  # fmt: skip
-    """Opens the page to visitors, without any call to the outside, and then loads the model in the background.
+    """Open the page to visitors without a request to other machines, then load the model in the background.
 
     Host and port fall back to Gradio's variables. With `wait` this call ends with the server; otherwise it returns the
     page's address at once.
 
     Args:
-        logins: names and passwords that open the page. keys: that open /v1; it is open to all where there are neither.
+        logins: names and passwords for the page.
+        keys: API keys for /v1, which is open to all without logins and keys.
     """
     serving.open_more_files()
     serving.describe_page()
     host = serving.listening_host(host or named_host)
-    known = page.service.methods
-    name, packed = benchmark.packed_script(known)
+    methods = page.service.methods
+    name, packed = benchmark.packed_script(methods)
     files = {name: packed, web.PLOT_LIBRARY.name: web.PLOT_LIBRARY.read_bytes()}
     _, address, _ = page.launch(
         server_name=host,
@@ -167,12 +168,12 @@ def launch(
         _frontend=False,
         run_history=False,
         footer_links=["api"],  # for the link in the menu; the footer itself is hidden
-        head=web.head(known, page.appearance.title, page.appearance.style) + lesson.head() + benchmark.head(known),
+        head=web.head(methods, page.appearance.title, page.appearance.style) + lesson.head() + benchmark.head(methods),
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
         prevent_thread_lock=True,
         auth=logins,
         **serving.launch_options(
-            page.service, files, [v1.mounted(page.service, page.runs, keys, bool(logins)), _left(page)]
+            page.service, files, [v1.mounted(page.service, page.runs, keys, bool(logins)), _leave_route(page)]
         ),
         **options,
     )
@@ -180,5 +181,5 @@ def launch(
     page.service.seconds["page"] = process_seconds()
     page.service.start()
     if wait:
-        serving.serve_until_told(page)
+        serving.serve_until_signal(page)
     return address

@@ -6,16 +6,16 @@ from dataclasses import asdict
 import gradio as gr
 
 from app.asking import MOST_LANES
-from app.page.drawn import drawn
 from app.page.offered import offered_methods
 from app.page.picker import Picker
+from app.page.view import build_view
 from app.serving.worker import USUAL_LENGTH
 from app.words import page as words
 from jakiro.config import SamplingParams
 from jakiro.drafters.registry import DEFAULT, METHODS, Methods
 
 
-def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS) -> list:
+def build(picker: Picker, numerics: str = words.EXACT, methods: Methods = METHODS) -> list:
     """Build the drawer and return its fields."""
     with gr.Column(elem_id="settings"):
         with gr.Row():
@@ -54,7 +54,7 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
         )
         answer_form = _text(words.ANSWER_FORM, words.ANSWER_FORM_INFO, "answer-form", lines=2)
         _heading(words.GROUP_DRAFTING)
-        drafting = [(method.title, method.name) for method in offered_methods(known)]
+        drafting = [(method.title, method.name) for method in offered_methods(methods)]
         method = _choice(drafting, DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
         several = {"multiselect": True, "max_choices": MOST_LANES - 1}
         further_lanes = _choice(drafting, [], words.FURTHER_LANES, words.FURTHER_LANES_INFO, "further-lanes", **several)
@@ -70,19 +70,19 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
             "choose_pair": lambda name: picker.choose(str(name)),
             "cancel": picker.cancel,
         }
-        drawn("pairs", "mountPairs(element, server)", functions, "pairs")
+        build_view("pairs", "mountPairs(element, server)", functions, "pairs")
     fields = [
         temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, further_lanes, exactness,
         system_prompt, template_arguments, min_p, repetition, presence, frequency, runs, answer_as, answer_form,
         bias, suppressed,
     ]  # fmt: skip
-    asked = [temperature, top_p, top_k, min_p, repetition, presence, frequency, runs]
-    names = [field.elem_id.replace("-", "_") for field in asked]
+    sampling_fields = [temperature, top_p, top_k, min_p, repetition, presence, frequency, runs]
+    names = [field.elem_id.replace("-", "_") for field in sampling_fields]
     for button, values in (
         (makers, lambda: _makers_values(picker.makers_settings(), names)),
         (greedy, lambda: _values(asdict(SamplingParams()), names)),
     ):
-        button.click(values, None, asked, queue=False, show_progress="hidden", api_visibility="private")
+        button.click(values, None, sampling_fields, queue=False, show_progress="hidden", api_visibility="private")
     tree.change(_sizes, tree, [candidates, levels], queue=False, show_progress="hidden", api_visibility="private")
     gr.on(
         [field.change for field in fields], None, fields, None, js=calling("settingsChanged", fields),

@@ -67,7 +67,7 @@ def generate(service: ModelService, runs: Runs, visitor: Visitor, values: dict) 
     """
     run_id = str(values.pop("run_id", None) or uuid.uuid4().hex)
     try:
-        run = begin(service, runs, visitor, read_asking(**values, known=service.methods), run_id=run_id)
+        run = begin(service, runs, visitor, read_asking(**values, methods=service.methods), run_id=run_id)
     except Exception as error:  # noqa: BLE001 - programs may send anything; each gets a sentence
         yield {"run": run_id, "error": sentence_of(error)}
         return
@@ -97,8 +97,8 @@ def _read(service: ModelService, runs: Runs, run: AnswerRun) -> Iterator[dict]:
 
 def prefixes_of(service: ModelService, visitor: Visitor) -> OwnPrefixes | None:
     """Return the visitor's prefix cache; None for programs without a session or that ask only once."""
-    own = service.limits.prefix_megabytes and visitor.stays and visitor.session != visitor.address
-    return service.prefixes.of(visitor) if own else None
+    has_prefixes = service.limits.prefix_megabytes and visitor.stays and visitor.session != visitor.address
+    return service.prefixes.of(visitor) if has_prefixes else None
 
 
 def visitor_of(request: gr.Request) -> Visitor:
@@ -143,10 +143,10 @@ def _update(run: AnswerRun, events: list[tuple]) -> dict:
     number = len(run.ticks)
     run.ticks.append(to_json([run.packer.pack(event) for event in events]))
     kind, _, payload = events[-1]
-    kept = 1 if kind in ("done", "error") else KEPT_TICKS
-    if kept == 1:
+    num_ticks = 1 if kind in ("done", "error") else KEPT_TICKS
+    if num_ticks == 1:
         run.events.put(events[-1])  # for a reader who returns
-    first = max(0, number + 1 - kept)
+    first = max(0, number + 1 - num_ticks)
     value = {"run": run.id, "ticks": {str(first + i): tick for i, tick in enumerate(run.ticks[first:])}}
     return value | {"error": payload} if kind == "error" else value
 
@@ -154,8 +154,8 @@ def _update(run: AnswerRun, events: list[tuple]) -> dict:
 def missed_ticks(runs: Runs, run_id: str, first: int) -> list[str] | None:
     """Return all ticks of an answer from number `first`, for a browser that missed some; None for an unknown answer."""
     run = runs.find(str(run_id))
-    whole = isinstance(first, int) and not isinstance(first, bool) and first >= 0
-    return None if run is None or not whole else run.ticks[first:]
+    is_index = isinstance(first, int) and not isinstance(first, bool) and first >= 0
+    return None if run is None or not is_index else run.ticks[first:]
 
 
 def data_of(event: gr.EventData) -> dict:
@@ -179,12 +179,12 @@ def trouble(service: ModelService, values: dict) -> str | None:
         values: the form's values by field, as the page or a link fills it in.
     """
     try:
-        asked = {"history": []} | {name.replace("-", "_"): value for name, value in values.items()}
-        asking = service.limits.check(read_asking(**asked, known=service.methods))
-        known = [method.name for method in offered_methods(service.methods)]
+        fields = {"history": []} | {name.replace("-", "_"): value for name, value in values.items()}
+        asking = service.limits.check(read_asking(**fields, methods=service.methods))
+        names = [method.name for method in offered_methods(service.methods)]
         for name in asking.methods:
-            if name not in known and name != PLAIN.name:
-                raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), value=shortened(name)))
+            if name not in names and name != PLAIN.name:
+                raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(names), value=shortened(name)))
     except Exception as error:  # noqa: BLE001 - a link may hold any value; each error becomes a sentence
         return sentence_of(error)
     return None

@@ -7,7 +7,7 @@ from the shipped recordings.
 import gradio as gr
 
 from app.page import web
-from app.page.drawn import drawn
+from app.page.view import build_view
 from app.words import lesson as lesson_words
 from app.words.formulas import FORMULAS, LETTERS
 
@@ -15,7 +15,7 @@ RECORDINGS = web.TRACES / "lesson" / "recordings.json"
 
 
 def script() -> str:
-    """The lesson's modules, its words first."""
+    """Return the lesson's modules, after its words."""
     texts = zip(lesson_words.STOPS, FORMULAS, strict=True)
     stops = [stop | {"formula": formula, "letters": LETTERS.get(n)} for n, (stop, formula) in enumerate(texts)]
     words, stops = web.for_script(lesson_words.BROWSER), web.for_script(stops)
@@ -27,14 +27,14 @@ def style() -> str:
 
 
 def head() -> str:
-    """The block for the page's <head>, after the page's own."""
+    """Return the block for the page's <head>; it follows that of `web.head`."""
     return f"<style>\n{style()}</style>\n<script>\n{script()}</script>"
 
 
 def component() -> gr.HTML:
-    """The lesson's place on the page; it loads its recordings when it is opened for the first time."""
+    """Add the lesson to the page; it loads its recordings when it is opened for the first time."""
 
     def recordings() -> str | None:
         return RECORDINGS.read_text(encoding="utf-8") if RECORDINGS.is_file() else None
 
-    return drawn("lesson", "mountLesson(element, server)", {"lesson_recordings": recordings}, tab="lesson")
+    return build_view("lesson", "mountLesson(element, server)", {"lesson_recordings": recordings}, tab="lesson")

@@ -41,26 +41,26 @@ class Appearance:
             ValueError: the title or the list of questions is empty.
         """
         lines = questions.read_text(encoding="utf-8-sig").splitlines() if questions else offered_questions()
-        asked = tuple(line.strip() for line in lines if line.strip())
-        if not asked:
+        texts = tuple(line.strip() for line in lines if line.strip())
+        if not texts:
             raise ValueError(words.QUESTIONS_EMPTY.format(value=questions))
         if title is not None and not title.strip():
             raise ValueError(words.TITLE_EMPTY)
-        return cls(title or words.TITLE, asked, style.read_text(encoding="utf-8-sig") if style else "")
+        return cls(title or words.TITLE, texts, style.read_text(encoding="utf-8-sig") if style else "")
 
 
-def trained_methods(known: Methods = METHODS) -> dict[str, float]:
+def trained_methods(methods: Methods = METHODS) -> dict[str, float]:
     """Return the training minutes of each offered method with a head of its own, by name."""
     minutes = registry.minutes_by_kind(registry.DEFAULT_TARGET)
-    own = [method for method in offered_methods(known) if method.trains is not None]
-    return {method.name: minutes[method.needs.head[0]] for method in own if method.needs.head[0] in minutes}
+    with_own_head = [method for method in offered_methods(methods) if method.trains is not None]
+    return {method.name: minutes[method.needs.head[0]] for method in with_own_head if method.needs.head[0] in minutes}
 
 
-def offered_methods(known: Methods = METHODS) -> list[Method]:
+def offered_methods(methods: Methods = METHODS) -> list[Method]:
     """Return all methods that draft, except those without a trained head for the default target."""
     kinds = {config.kind for _, config in registry.heads_of(registry.DEFAULT_TARGET).values()}
     return [
         method
-        for method in known.values()
+        for method in methods.values()
         if method is not PLAIN and (not method.needs.head or kinds.intersection(method.needs.head))
     ]

@@ -1,4 +1,4 @@
-"""Choosing another pair while the page is up: whether visitors may, which pairs there are, and loading one."""
+"""Choice of another pair while the page runs: permission, available pairs, and loading."""
 
 import threading
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Picker:
         service: its device runs another pair.
         loader_of: loads a pair; None if the host fixed the model.
         folder: has more targets and heads.
-        given: target and head of the command line; None means the default.
+        pair: target and head of the command line; None means the default.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class Picker:
         service: ModelService,
         loader_of: LoaderOf | None = None,
         folder: Path | None = None,
-        given: tuple[str | None, str | None] = (None, None),
+        pair: tuple[str | None, str | None] = (None, None),
     ) -> None:
-        self._service, self._loader_of, self._folder, self._given = service, loader_of, folder, given
+        self._service, self._loader_of, self._folder, self._pair = service, loader_of, folder, pair
         self._lock, self._sizes = threading.Lock(), {}
         self._chosen = threading.Event()
 
@@ -50,7 +50,7 @@ class Picker:
         return {"pairs": pairs, "locked": "" if self._loader_of else words.PICKER_FIXED}
 
     def choose(self, name: str) -> str:
-        """Starts to load a pair for everybody; returns a sentence where that is refused, else nothing."""
+        """Start to load a pair for everybody; return the reason if this is refused, else an empty text."""
         if self._loader_of is None:
             return words.PICKER_FIXED
         pair = next((pair for pair in self._pairs() if pair.name == name), None)
@@ -73,24 +73,24 @@ class Picker:
                 self.choose(pair.name)
 
     def cancel(self) -> bool:
-        """Ends the download of a pair, for everybody; False where none is on its way, or visitors may choose none."""
+        """End the download of a pair for everybody; return False without a download or permission to choose."""
         return self._loader_of is not None and self._service.cancel()
 
     def size_of(self, name: str) -> str:
-        """Parameters and bytes of a pair in words; empty where they are not known."""
+        """Return parameters and bytes of a pair in words; empty if unknown."""
         if name not in self._sizes:
             self._sizes = {name: ""} | {pair.name: pair.size for pair in self._pairs()}
         return self._sizes[name]
 
     def _pairs(self) -> list[KnownPair]:
-        return known_pairs(self._folder, self._given if any(self._given) else None)
+        return known_pairs(self._folder, self._pair if any(self._pair) else None)
 
     @property
     def first_name(self) -> str:
         """Return the name of the pair that the page was started with."""
         from jakiro.loading import registry
 
-        target, head = self._given
+        target, head = self._pair
         return name_of(
             target or target_of(head) or words.PAIR_UNKNOWN_TARGET,
             head or (registry.DEFAULT_HEAD if target is None else None),

@@ -32,17 +32,17 @@ def bundle(name: str) -> str:
     return (BUNDLE / name).read_text(encoding="utf-8")
 
 
-def script(known: Methods = METHODS, title: str = words.TITLE) -> str:
+def script(methods: Methods = METHODS, title: str = words.TITLE) -> str:
     """Return the page's script, after its words, drafting methods and the look of plots."""
-    given = {
+    data = {
         "words": words.BROWSER | {"title": title},
-        "methods": [{name: method.to_dict()[name] for name in SHOWN_OF_METHODS} for method in known.values()],
+        "methods": [{name: method.to_dict()[name] for name in SHOWN_OF_METHODS} for method in methods.values()],
         "headMinutes": registry.minutes_of_heads(),
         "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
         "plotlyFile": PLOT_LIBRARY.name,
         "replayTemplate": REPLAY_TEMPLATE,
     }
-    return f"window.Jakiro = {for_script(given)};\n{bundle('page.js')}"
+    return f"window.Jakiro = {for_script(data)};\n{bundle('page.js')}"
 
 
 def plotly_element() -> str:
@@ -61,17 +61,17 @@ def for_script(value) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def head(known: Methods = METHODS, title: str = words.TITLE, host_style: str = "") -> str:
+def head(methods: Methods = METHODS, title: str = words.TITLE, host_style: str = "") -> str:
     """Return the block for the page's <head>, with the available drafting methods and the host's title and style."""
     styles = f"{style()}{host_style.replace('</', '')}"
-    return f'<style id="jakiro-style">\n{styles}</style>\n<script id="jakiro-code">\n{script(known, title)}</script>'
+    return f'<style id="jakiro-style">\n{styles}</style>\n<script id="jakiro-code">\n{script(methods, title)}</script>'
 
 
 def recording_text(traces: dict[str, Trace]) -> str:
     """Return traces by method as one recording, each as the library's own JSON; its title is the last question."""
     header = next(iter(traces.values())).header
-    asked = [message["content"] for message in header.messages if message["role"] == "user"]
-    title = json.dumps(asked[-1] if asked else header.raw_prompt or "")
+    questions = [message["content"] for message in header.messages if message["role"] == "user"]
+    title = json.dumps(questions[-1] if questions else header.raw_prompt or "")
     written = ",".join(f"{json.dumps(method)}:{trace.to_json()}" for method, trace in traces.items())
     return f'{{"title":{title},"why":"","traces":{{{written}}}}}'
 

@@ -36,7 +36,7 @@ class HaltingGenerator:
         self._device, self._halt = device, halt
 
     def run(self, messages, sampling: SamplingParams, method: str, tree: TreeConfig | None = None) -> Trace:
-        """Decodes to the end and returns the trace.
+        """Decode to the end and return the trace.
 
         Raises:
             Halted: it was stopped before the end.
@@ -55,7 +55,7 @@ class HaltingGenerator:
 class BenchmarkRun(Stoppable):
     """A benchmark in its own thread; `events` holds (kind, None, value), the last kind is "done" or "error".
 
-    A value is all that the page shows: state, prompts done and in all, the category at work, and the groups so far.
+    A value is the data of the tab: state, finished and total prompts, the current category, and the groups so far.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class BenchmarkRun(Stoppable):
         self.events.put((last, None, None))
 
     def _measure(self, number: int, question: Question) -> None:
-        """One prompt at every temperature, a turn each; its numbers count once it is done at all of them."""
+        """Measure one prompt at every temperature, with a queue place for each; add its numbers after the last one."""
         runs = []
         for temperature in self.settings.temperatures:
             with self._next_turn() as may_run:
@@ -115,7 +115,7 @@ class BenchmarkRun(Stoppable):
         self._say("running", number=number)
 
     def _next_turn(self):
-        """A place in the queue; while the queue is full, this run waits outside instead of giving up."""
+        """Return a place in the queue; if the queue is full, retry until there is one."""
         while not self._halt.is_set():
             try:
                 return self._service.turns.take(
@@ -128,7 +128,7 @@ class BenchmarkRun(Stoppable):
     def _bench(self, device: Device, temperature: float, question: Question) -> Bench:
         pair = tuple(device.status[name] for name in ("target", "head"))
         if self._pair is None:
-            if not device.status["head"] and any(each.needs.head for each in self.settings.drafting_methods):
+            if not device.status["head"] and any(method.needs.head for method in self.settings.drafting_methods):
                 raise ValueError(benchmark_words.NO_HEAD)
             self._pair = pair
         if pair != self._pair:
@@ -164,7 +164,7 @@ class Benchmarks:
         self._runs: dict[str, BenchmarkRun] = {}
 
     def start(self, session: str, run: BenchmarkRun, most_of_group: int | None = None) -> None:
-        """Starts a run in place of the session's last one.
+        """Start a run in place of the session's last one.
 
         Args:
             most_of_group: how many runs of the run's group may be at work.
@@ -173,8 +173,8 @@ class Benchmarks:
             ValueError: so many are at work in other sessions.
         """
         with self._lock:
-            others = [one for owner, one in self._runs.items() if owner != session and one.at_work]
-            count = sum(one.group == run.group for one in others)
+            running = [other_run for owner, other_run in self._runs.items() if owner != session and other_run.at_work]
+            count = sum(other_run.group == run.group for other_run in running)
             if most_of_group is not None and count >= most_of_group:
                 raise ValueError(benchmark_words.TOO_MANY.format(count=count))
             before = self._runs.pop(session, None)
@@ -192,15 +192,15 @@ class Benchmarks:
             run.stop()
 
     def stop_all(self, reason: str) -> None:
-        """Stops every benchmark; `reason` is the sentence that its reader gets."""
-        for run in self._kept():
+        """Stop every benchmark; `reason` is the sentence for its reader."""
+        for run in self._stored():
             run.stop(reason)
 
     def results(self, run_id: str) -> str | None:
         """Return `BenchmarkRun.results` of a run; None if it is no longer kept."""
-        run = next((run for run in self._kept() if run.id == run_id), None)
+        run = next((run for run in self._stored() if run.id == run_id), None)
         return run.results() if run else None
 
-    def _kept(self) -> list[BenchmarkRun]:
+    def _stored(self) -> list[BenchmarkRun]:
         with self._lock:
             return list(self._runs.values())

@@ -1,19 +1,19 @@
-"""Connections that ask nothing: none keeps its place long, and none may fill the memory with half a request's head."""
+"""Limits for connections without a complete request head: time, size, and number."""
 
 import asyncio
 
-# From the connection, or from a request's first byte, until its head is whole
+# From the connection, or from a request's first byte, to the end of the head
 HEAD_SECONDS = 10.0
 MOST_HEAD_BYTES = 2**16
-# Connections without a whole head, of which the oldest goes: browsers open some ahead of time
+# Above this number, the oldest connection without a complete head is closed; browsers open some in advance
 MOST_SILENT = 512
 
 
 def hang_up_on_silence(server) -> None:
-    """Connections that are made from now on get a request's head whole in `HEAD_SECONDS`, or are closed.
+    """Close new connections whose request head is not complete within `HEAD_SECONDS`.
 
     Args:
-        server: a running `uvicorn.Server`, which by itself waits for ever.
+        server: a running `uvicorn.Server`, which has no such limit.
     """
     protocol = server.config.http_protocol_class
 
@@ -39,11 +39,11 @@ class _Bounded(asyncio.Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        begun = self._head_bytes
+        earlier_bytes = self._head_bytes
         super().data_received(data)
         if self.transport.is_closing():
             return
-        if begun is not None and self._head_bytes is not None:
+        if earlier_bytes is not None and self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
                 self._hang_up()

@@ -168,10 +168,10 @@ class Guard:
             traceback.print_exception(error, file=sys.stderr)
 
     def _count(self, address: str, path: str) -> None:
-        """Counts a request of an address.
+        """Count a request of an address.
 
         Raises:
-            Busy: the address has used its minute.
+            Busy: the address has reached its limit per minute.
         """
         cheap = path in self._files or path.startswith(FOLDERS)
         dear = path in _DEAR_PATHS
@@ -182,10 +182,10 @@ class Guard:
 
     @contextmanager
     def _held(self, address: str) -> Iterator[None]:
-        """Counts a request while it is open.
+        """Count a request while it is open.
 
         Raises:
-            Busy: too many are, of this address or of all.
+            Busy: too many requests of this address or of all are open.
         """
         if self._open[address] >= self._most_open or self._open.total() >= CROWDS * self._most_open:
             raise Busy(words.TOO_MANY_OPEN)
@@ -197,7 +197,7 @@ class Guard:
             self._open += Counter()  # forgets addresses without any
 
     async def _body(self, receive) -> bytes | None:
-        """The whole body; None when it is larger than allowed."""
+        """Return the body, or None if it is larger than allowed."""
         parts, size = [], 0
         while True:
             message = await receive()
@@ -244,7 +244,7 @@ class _Answer:
         await self._send(message)
 
     async def _say_failure(self) -> None:
-        """A refusal in words keeps them, and is the request's fault; anything else gets a sentence of ours."""
+        """Send a failed response: a refusal keeps its sentence as a client error, any other gets a general sentence."""
         try:
             values = json.loads(self._body)
         except ValueError:
@@ -271,11 +271,11 @@ class _Answer:
                 await self._send({"type": "http.response.body", "body": b""})
 
     async def say(self, status: int, values: dict, about: dict[str, str] | None = None) -> None:
-        """Values as JSON, with headers about them."""
+        """Send values as JSON with additional headers."""
         if self._as_openai and status >= 400:
             values = Refusal(status, values["detail"]).to_dict()
         body = json.dumps(values, ensure_ascii=False).encode()
-        await self._whole(status, body, {"content-type": "application/json; charset=utf-8"} | (about or {}))
+        await self._send_whole(status, body, {"content-type": "application/json; charset=utf-8"} | (about or {}))
 
     async def refuse(self, sentence: str, status: int = 429, seconds: int = 1) -> None:
         """Send a sentence and close the connection, so that rejected connections do not accumulate."""
@@ -284,11 +284,11 @@ class _Answer:
 
     async def give(self, body: bytes) -> None:
         """Send a compressed file. Its address changes with its content, so it may be cached for a year."""
-        await self._whole(
+        await self._send_whole(
             200, body, {"content-type": "application/gzip", "cache-control": "public, max-age=31536000, immutable"}
         )
 
-    async def _whole(self, status: int, body: bytes, about: dict[str, str]) -> None:
+    async def _send_whole(self, status: int, body: bytes, about: dict[str, str]) -> None:
         about = [
             (name.encode(), value.encode()) for name, value in (about | {"content-length": str(len(body))}).items()
         ]
@@ -298,7 +298,7 @@ class _Answer:
 
 
 def headers(frame_ancestors: str) -> dict[str, str]:
-    """The headers of every answer. Gradio's page needs inline scripts and `eval`; nothing may come from elsewhere."""
+    """Return the headers of every response. Gradio's page needs inline scripts and `eval`, but no other origins."""
     policy = {
         "default-src": "'self'",
         "script-src": "'self' 'unsafe-inline' 'unsafe-eval' blob:",
@@ -344,7 +344,7 @@ def is_served(path: str) -> bool:
 
 
 def text_of(body: bytes) -> str | None:
-    """A body of JSON as the server will decode it (UTF-8, 16 or 32); None where it is no text."""
+    """Decode a JSON body like the server (UTF-8, 16 or 32); None if it is not text."""
     try:
         return body.decode(json.detect_encoding(body), "surrogatepass")
     except UnicodeDecodeError:
@@ -384,13 +384,13 @@ def is_unsendable(text: str) -> bool:
 
 def _again(body: bytes, receive):
     """Return a `receive` that yields a body that was already read, and then the rest of the connection's messages."""
-    given = False
+    was_read = False
 
     async def receive_again():
-        nonlocal given
-        if given:
+        nonlocal was_read
+        if was_read:
             return await receive()
-        given = True
+        was_read = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive_again

@@ -45,7 +45,7 @@ class _LanePacker:
     """Packs the steps of one lane, in order."""
 
     def __init__(self, header: Header, to_compute_from: bool) -> None:
-        self._left_out, self._short = ((), partial(_rounded, digits=4)) if to_compute_from else (_NOT_SHOWN, _shown)
+        self._left_out, self._short = ((), partial(_rounded, digits=4)) if to_compute_from else (_NOT_SHOWN, _shortened)
         self._places = {proposer["id"]: place for place, proposer in enumerate(header.proposers)}
         self._pieces: dict[int, bytes] = {}
         self._plan: dict = {}
@@ -85,7 +85,7 @@ class _LanePacker:
             "committed": len(step.committed_ids),
             **self._new_tokens(step),
             "alternatives": [
-                [rank, [[each.token_id, _rounded(each.logprob, 4)] for each in tokens]]
+                [rank, [[alternative.token_id, _rounded(alternative.logprob, 4)] for alternative in tokens]]
                 for rank, tokens in step.alternatives
             ],
             "text": step.text,
@@ -99,19 +99,19 @@ class _LanePacker:
         return [self._places.get(name, name) for name in ids]
 
     def _new_tokens(self, step: Step) -> dict[str, list]:
-        """Ids and bytes of the tokens that this answer has not named yet."""
-        told, new = self._pieces, {}
+        """Return ids and bytes of the tokens that were not sent in this answer yet."""
+        sent, new = self._pieces, {}
         tokens = [(node.token_id, node.piece) for node in step.nodes]
         tokens += [(node.target_choice, node.target_choice_piece) for node in step.nodes]
-        tokens += [each[:2] for place in step.alternatives for each in place.tokens]
+        tokens += [alternative[:2] for place in step.alternatives for alternative in place.tokens]
         for token_id, piece in (*tokens, (step.bonus_token_id, step.bonus_piece)):
-            if told.get(token_id) != piece:
-                told[token_id] = piece
+            if sent.get(token_id) != piece:
+                sent[token_id] = piece
                 new[token_id] = pack_piece(piece)
         return {"new_tokens": list(new), "pieces": list(new.values())}
 
     def _new_plan(self, step: Step) -> dict:
-        """Only the plan's fields that differ from the step's before."""
+        """Return only the fields of the plan that differ from the previous step."""
         plan = {field.name: getattr(step.plan, field.name) for field in fields(step.plan)}
         for name in ("expected_tokens", "expected_ms"):
             plan[name] = _rounded(plan[name], 2)
@@ -120,7 +120,7 @@ class _LanePacker:
         return {name: value for name, value in plan.items() if name not in before or before[name] != value}
 
     def _evidence(self, nodes: tuple[Node, ...]) -> dict[str, list]:
-        """Rows by name and node: None where a node has none, the number of an earlier node that has the same."""
+        """Return rows by name and node: None if a node has none, the number of an earlier node with an equal row."""
         columns = {name: [None] * len(nodes) for node in nodes for name in node.evidence if name not in self._left_out}
         for name, column in columns.items():
             first: dict[tuple, int] = {}
@@ -133,7 +133,7 @@ class _LanePacker:
 
 
 def pack_piece(piece: bytes) -> str | list[str]:
-    """A token's bytes as text where they are valid UTF-8, else as a one-element list with their hex digits."""
+    """Return a token's bytes as text if they are valid UTF-8, else a one-element list with their hex digits."""
     try:
         return piece.decode("utf-8")
     except UnicodeDecodeError:
@@ -150,7 +150,7 @@ def pack_header(header: Header) -> dict:
 
 
 def to_json(value) -> str:
-    """Compact JSON; NaN and infinities are refused, as the browser could not read them."""
+    """Return compact JSON; NaN and infinities are rejected, because a browser cannot read them."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -162,11 +162,11 @@ def _percent(chance: float | None) -> float | int | None:
     return None if chance is None else _rounded(100 * chance, 3)
 
 
-def _shown(value: float) -> float | int:
-    """One decimal from 1 on, three digits below."""
+def _shortened(value: float) -> float | int:
+    """Round to one decimal from 1 on, and to three digits below."""
     return _without_point(round(value, 1) if abs(value) >= 1 else float(f"{value:.3g}"))
 
 
 def _without_point(value: float) -> float | int:
-    """A whole number without its point."""
+    """Convert an integer value to int, which JSON writes without a decimal point."""
     return int(value) if value == int(value) else value

@@ -43,24 +43,24 @@ class KnownPair:
     size: str = ""
 
 
-def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None] | None = None) -> list[KnownPair]:
+def known_pairs(folder: Path | None = None, named_pair: tuple[str | None, str | None] | None = None) -> list[KnownPair]:
     """Return all pairs, local ones first.
 
     Args:
         folder: has more targets and heads in subfolders; a target has a tokenizer or a GGUF file.
-        given: target and head of the command line, if they are not in the table.
+        named_pair: target and head of the command line, if they are not in the table.
     """
-    asked = [(name, entry.head) for name, entry in registry.ENTRIES.items()]
-    named = {head for _, head in asked}
+    pair_names = [(name, entry.head) for name, entry in registry.ENTRIES.items()]
+    named = {head for _, head in pair_names}
     # Heads of other methods are extra lanes of the target's pair, not pairs
     usual = [config.kind for _, config in registry.heads_of(registry.DEFAULT_TARGET).values()][:1]
-    others = [name for name in registry.head_names() if registry.config_of(name).kind in usual]
-    asked += [(_target_name(assets_folder() / "heads" / name), name) for name in others if name not in named]
-    if given is not None and given not in asked and any(given):
-        asked.insert(0, (given[0] or target_of(given[1]), given[1]))
-    asked += _in_folder(folder) if folder is not None else []
+    head_names = [name for name in registry.head_names() if registry.config_of(name).kind in usual]
+    pair_names += [(_target_name(assets_folder() / "heads" / name), name) for name in head_names if name not in named]
+    if named_pair is not None and named_pair not in pair_names and any(named_pair):
+        pair_names.insert(0, (named_pair[0] or target_of(named_pair[1]), named_pair[1]))
+    pair_names += _in_folder(folder) if folder is not None else []
     pairs, called = [], Counter()
-    for pair in (_known(target, head) for target, head in dict.fromkeys(asked)):
+    for pair in (_pair_of(target, head) for target, head in dict.fromkeys(pair_names)):
         called[pair.name] += 1
         if called[pair.name] > 1:
             pair = replace(pair, name=f"{pair.name} ({called[pair.name]})")
@@ -82,20 +82,20 @@ def target_of(head: str | None) -> str | None:
 
 
 def _in_folder(folder: Path) -> list[tuple[str | None, str]]:
-    """Every head of a folder with the target that its config names, else with every target of the folder."""
-    found = sorted(path for path in folder.iterdir() if (path / "config.json").is_file() or any(path.glob(_GGUF)))
-    targets = [path for path in found if _is_target(path)]
+    """Return every head of a folder with the target in its config, else with every target of the folder."""
+    folders = sorted(path for path in folder.iterdir() if (path / "config.json").is_file() or any(path.glob(_GGUF)))
+    targets = [path for path in folders if _is_target(path)]
     pairs = []
-    for head in (path for path in found if path not in targets):
+    for head in (path for path in folders if path not in targets):
         named = _target_name(head)
         same = [path for path in targets if named and path.name == Path(named).name]
-        known = same or ([named] if named in registry.ENTRIES else targets)
-        pairs += [(str(target), str(head)) for target in known or [named]]
+        head_targets = same or ([named] if named in registry.ENTRIES else targets)
+        pairs += [(str(target), str(head)) for target in head_targets or [named]]
     paired = {target for target, _ in pairs}
     return pairs + [(str(target), None) for target in targets if str(target) not in paired]
 
 
-def _known(target: str | None, head: str | None) -> KnownPair:
+def _pair_of(target: str | None, head: str | None) -> KnownPair:
     head_config = _config(_head_folder(head)) if head else {}
     state, reason = _judged(target, head, head_config)
     fusion = head_config.get("fusion", "")
@@ -131,13 +131,13 @@ def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
     folder = _target_folder(target)
     held = None if registry.is_embedded(target) else folder
     for path, weights in ((held, ("*.safetensors", "*.bin", _GGUF)), (_head_folder(head), WEIGHTS_NAMES)):
-        if path is not None and not any(found for name in weights for found in path.glob(name)):
+        if path is not None and not any(file for name in weights for file in path.glob(name)):
             return words.PAIR_NO_WEIGHTS.format(folder=path.name)
     target_config = _config(folder)
     sizes = head_config | {"hidden_size": head_config.get("target_hidden_size") or head_config.get("hidden_size")}
-    for field, what in _SAME.items():
+    for field, label in _SAME.items():
         if sizes.get(field) and field in target_config and sizes[field] != target_config[field]:
-            return words.PAIR_OTHER_SIZE.format(size=what, head=sizes[field], target=target_config[field])
+            return words.PAIR_OTHER_SIZE.format(size=label, head=sizes[field], target=target_config[field])
     entry = registry.ENTRIES.get(target)
     expected, trained_for = entry.target_sha256 if entry else None, head_config.get("target_sha256")
     if expected and trained_for and trained_for != expected:
@@ -185,7 +185,7 @@ def _target_name(head_folder: Path | None) -> str | None:
 
 
 def _config(folder: Path | None) -> dict:
-    """A folder's config.json; nothing where it is missing or no object."""
+    """Return a folder's config.json, or an empty dictionary if it is missing or no object."""
     try:
         values = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
     except (OSError, ValueError):

@@ -79,7 +79,7 @@ class Runs:
         self.drop_surplus()
 
     def stop(self, session: str) -> int:
-        """Stops the visitor's unfinished answers; returns how many there were."""
+        """Stop the visitor's unfinished answers; return their number."""
         unfinished = [run for run in self._of(session) if not run.finished.is_set()]
         for run in unfinished:
             run.stop()
@@ -95,7 +95,7 @@ class Runs:
                     self._runs[run_id] = (owner, run, min(added, latest))
 
     def forget(self, run_id: str) -> None:
-        """Keeps an answer no longer, whether it is done or not."""
+        """Drop an answer, finished or not."""
         with self._lock:
             self._runs.pop(run_id, None)
 
@@ -113,18 +113,18 @@ class Runs:
             return self._runs[run_id][0] if run_id in self._runs else None
 
     def stop_all(self, reason: str) -> None:
-        """Stops every answer; `reason` is the sentence that its reader gets."""
+        """Stop every answer; `reason` is the sentence for its reader."""
         for run in self._of(None):
             run.stop(reason)
 
     def wait_until_finished(self, seconds: float) -> None:
-        """Returns when no answer is being made any more, at the latest after `seconds`."""
+        """Wait until all answers have finished, at most `seconds`."""
         deadline = time.monotonic() + seconds
         for run in self._of(None):
             run.finished.wait(max(0.0, deadline - time.monotonic()))
 
     def traces(self, run_id: str) -> dict[str, Trace]:
-        """The traces of one run by method.
+        """Return the traces of one run by method.
 
         Raises:
             ValueError: no such run, or it is no longer kept.
@@ -135,17 +135,17 @@ class Runs:
         return dict(run.traces)
 
     def find(self, run_id: str) -> AnswerRun | None:
-        """One run; None where there is no such one, or it is no longer kept."""
+        """Return a run; None if it is unknown or no longer kept."""
         self.drop_surplus()
         with self._lock:
-            found = self._runs.get(run_id)
-        return found and found[1]
+            entry = self._runs.get(run_id)
+        return entry and entry[1]
 
     def __len__(self) -> int:
         return len(self._runs)
 
     def drop_surplus(self) -> None:
-        """Forgets finished answers that are too old, and then the oldest until the rest fits."""
+        """Drop finished answers that are too old, then the oldest until the rest fits."""
         oldest = self._now() - 60 * self._limits.kept_minutes
         with self._lock:
             total = sum(trace_bytes(run) for _, run, _ in self._runs.values())
@@ -156,7 +156,7 @@ class Runs:
                     del self._runs[run_id]
 
     def _of(self, session: str | None) -> list[AnswerRun]:
-        """A visitor's runs; None for everybody's."""
+        """Return the runs of a visitor, or of all for None."""
         with self._lock:
             return [run for owner, run, _ in self._runs.values() if session in (None, owner.session)]
 

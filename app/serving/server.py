@@ -96,7 +96,7 @@ def describe_page() -> None:
 
 
 def open_more_files() -> None:
-    """Lets this process hold as many connections as the system allows; usually it may raise 1,024 by itself."""
+    """Raise the limit of open files as far as the system allows; the usual one is 1,024."""
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limit, some systems fix it
         resource = importlib.import_module("resource")
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -129,19 +129,19 @@ def frame_ancestors() -> str:
     )
 
 
-def read_logins(given: str | None) -> list[tuple[str, str]] | None:
-    """Logins from `name:password`, or from a file with one of them a line; None where nothing is given.
+def read_logins(value: str | None) -> list[tuple[str, str]] | None:
+    """Return logins from `name:password` or from a file with one of them a line; None for an empty value.
 
     Raises:
         ValueError: a line without a colon, an empty name or password, or no such file.
     """
-    if not given:
+    if not value:
         return None
-    is_file = Path(given).is_file()
-    if not is_file and ":" not in given:
-        raise ValueError(words.LOGINS_NOT_FOUND.format(value=given))
+    is_file = Path(value).is_file()
+    if not is_file and ":" not in value:
+        raise ValueError(words.LOGINS_NOT_FOUND.format(value=value))
     # Windows' editors begin a file with a mark, which would be part of the first name
-    lines = Path(given).read_text(encoding="utf-8-sig").splitlines() if is_file else [given]
+    lines = Path(value).read_text(encoding="utf-8-sig").splitlines() if is_file else [value]
     logins = [tuple(line.strip().split(":", 1)) for line in lines if line.strip()]
     if not logins or any(len(login) != 2 or not all(login) for login in logins):
         raise ValueError(words.LOGINS_MALFORMED)
@@ -153,12 +153,12 @@ def status_of(service: ModelService) -> dict:
     state = "ending" if service.closing else "failed" if service.failure else "ready" if service.ready else "loading"
     model = service.device.status if service.ready else {}
     seconds = model.get("seconds", {}) | service.seconds
-    shown = {name: model.get(name) for name in ("target", "head", "device", "dtype", "numerics") if model}
+    model_values = {name: model.get(name) for name in ("target", "head", "device", "dtype", "numerics") if model}
     return {
         "state": state,
         "start": service.start_id,
         "chip": service.chip(),
-        "model": {name: for_visitors(str(value)) if value else None for name, value in shown.items()},
+        "model": {name: for_visitors(str(value)) if value else None for name, value in model_values.items()},
         "queue": service.turns.numbers() | {"places": service.device.places},
         "limits": {name: getattr(service.limits, name) for name in service.limits.__dataclass_fields__},
         # Until the page answered and the model was ready, and the model's own steps
@@ -168,17 +168,17 @@ def status_of(service: ModelService) -> dict:
     }
 
 
-def serve_until_told(page: gr.Blocks) -> None:
+def serve_until_signal(page: gr.Blocks) -> None:
     """Block the main thread until SIGTERM or Ctrl-C, then shut down within seconds; `page` is from `page.build`."""
-    told = threading.Event()
+    signalled = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
-    told.wait()
+        signal.signal(number, lambda *_: signalled.set())
+    signalled.wait()
     end(page, page.service, page.runs, page.benchmarks)
 
 
 def end(page: gr.Blocks, service: ModelService, runs: Runs, benchmarks: Benchmarks) -> None:
-    """Refuses new answers, stops the running ones with a sentence and closes the page."""
+    """Refuse new answers, stop the running ones with a sentence and close the page."""
     service.closing = True
     service.turns.wake()
     runs.stop_all(words.SERVER_ENDING)

@@ -38,15 +38,15 @@ class Turns:
     def take(
         self,
         halt: threading.Event,
-        told: Callable[[str], None],
+        report: Callable[[str], None],
         group: str = "",
-        look: Callable[[bool], None] = lambda wanted: None,
+        look: Callable[[bool], None] = lambda is_wanted: None,
     ) -> "Turn":
         """Take a place in the queue.
 
         Args:
             halt: set when the visitor cancels; `wake` makes the turn check it.
-            told: callback with the sentence about place and time, called when it changes.
+            report: callback with the sentence about place and time, called when it changes.
             group: address or user name whose places are counted together.
             look: called periodically with whether others wait for this place; it may set `halt`.
 
@@ -59,15 +59,15 @@ class Turns:
             free = max(0, self._places() - len(self._running)) if self._service.can_answer else 0
             if len(self._waiting) >= limits.queue_length + free:
                 raise Busy(words.QUEUE_FULL, seconds)
-            own = sum(turn.group == group for turn in self._waiting)
-            if own >= limits.queue_length_address + free:
-                raise Busy(words.QUEUE_FULL_ADDRESS.format(count=own), seconds)
-            turn = Turn(self, halt, told, group, self._next_round(group), look)
+            num_waiting = sum(turn.group == group for turn in self._waiting)
+            if num_waiting >= limits.queue_length_address + free:
+                raise Busy(words.QUEUE_FULL_ADDRESS.format(count=num_waiting), seconds)
+            turn = Turn(self, halt, report, group, self._next_round(group), look)
             self._waiting.append(turn)
             return turn
 
     def wake(self) -> None:
-        """Makes all waiting answers check at once whether it is their turn."""
+        """Wake all waiting answers, so that each checks whether it is its turn."""
         with self._changed:
             self._changed.notify_all()
 
@@ -89,8 +89,8 @@ class Turns:
         return sorted(self._waiting, key=lambda turn: turn.round)
 
     def _next_round(self, group: str) -> int:
-        """The round of a group's next place: the one being served, or the one after its last."""
-        self._last_rounds = {one: last for one, last in self._last_rounds.items() if last >= self._round}
+        """Return the round of a group's next place: the current one, or the one after its last."""
+        self._last_rounds = {name: last for name, last in self._last_rounds.items() if last >= self._round}
         self._last_rounds[group] = max(self._round, self._last_rounds.get(group, -1) + 1)
         return self._last_rounds[group]
 
@@ -125,7 +125,7 @@ class Turn:
 
     turns: Turns
     halt: threading.Event
-    told: Callable[[str], None]
+    report: Callable[[str], None]
     group: str
     round: int
     look: Callable[[bool], None]
@@ -148,7 +148,7 @@ class Turn:
                         return service.device
                     sentence = turns._sentence(position)
                     if sentence != said:
-                        self.told(sentence)
+                        self.report(sentence)
                         said = sentence
                     self.look(position < len(turns._waiting))
                     if service.can_answer:
@@ -169,5 +169,5 @@ class Turn:
 
 
 def _rounded(seconds: float) -> int:
-    """Whole seconds below ten, then steps of five: a number that does not flicker."""
+    """Round to whole seconds below ten and to multiples of five above, so that the number is stable."""
     return max(1, math.ceil(seconds)) if seconds < 10 else 5 * round(seconds / 5)

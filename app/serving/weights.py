@@ -11,12 +11,12 @@ from app.words import page as words
 
 
 def size_words(target: Path | None, head: Path | None) -> str:
-    """Parameters and bytes of target and head in one sentence; empty where the target's files are not here."""
+    """Return parameters and bytes of target and head in one sentence; empty without local files."""
     parts = [(words.SIZE_TARGET, target), (words.SIZE_HEAD, head)]
-    found = [(what, *weights_of(folder)) for what, folder in parts if folder is not None]
+    sizes = [(label, *weights_of(folder)) for label, folder in parts if folder is not None]
     said = [
-        words.SIZE_PART.format(part=what, parameters=parameters / 1e6, gigabytes=num_bytes / 1e9)
-        for what, parameters, num_bytes in found
+        words.SIZE_PART.format(part=label, parameters=parameters / 1e6, gigabytes=num_bytes / 1e9)
+        for label, parameters, num_bytes in sizes
         if parameters
     ]
     return f"{', '.join(said)}." if said else ""
@@ -24,7 +24,7 @@ def size_words(target: Path | None, head: Path | None) -> str:
 
 @lru_cache(maxsize=64)
 def weights_of(folder: Path) -> tuple[int, int]:
-    """(parameters, bytes) of all safetensors files in a folder; zeros where there are none to read."""
+    """Return (parameters, bytes) of all safetensors files in a folder; zeros without readable files."""
     parameters = num_bytes = 0
     for path in folder.glob("*.safetensors"):
         with suppress(SafetensorError), safe_open(path, "numpy") as file:

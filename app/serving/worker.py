@@ -94,7 +94,7 @@ class ModelService:
         return None
 
     def _go_on(self) -> None:
-        """Answers go on after loading."""
+        """Continue with answers after loading."""
         self.size = self.size_of(self.pair)
         self.turns.wake()
 
@@ -193,7 +193,7 @@ class ModelService:
 
     @property
     def usual_length(self) -> int:
-        """The length that the form opens with: longer where the target's pass over one token is quick."""
+        """Initial length in the form, longer for a target with fast passes over one token."""
         one_token = dict((self.device.costs or {}).get("verify_ms", ())).get(1)
         length = QUICK_LENGTH if one_token is not None and one_token <= QUICK_MS else USUAL_LENGTH
         return min(length, self.limits.max_new_tokens)
@@ -314,14 +314,14 @@ class AnswerRun(Stoppable):
         with self._entrance:
             return 0.0 if self._readers or self._aside or self._left is None else time.monotonic() - self._left
 
-    def look_for_reader(self, wanted: bool) -> None:
+    def look_for_reader(self, is_wanted: bool) -> None:
         """Stop the answer if its reader does not return.
 
         Args:
-            wanted: whether another visitor waits for its place.
+            is_wanted: whether another visitor waits for its place.
         """
         patience = METERED_SECONDS if self._service.device.metered else RETURN_SECONDS
-        if self.seconds_alone > (PATIENCE_SECONDS if wanted else patience):
+        if self.seconds_alone > (PATIENCE_SECONDS if is_wanted else patience):
             self._halt.set()
 
     def start(self) -> None:
@@ -354,7 +354,7 @@ class AnswerRun(Stoppable):
     def _read(self, device: Device) -> None:
         queue_ms = 1000 * (time.monotonic() - self._asked)
         for event in device.answer(self.asking, self._halt, self._prefixes):
-            self.look_for_reader(wanted=False)
+            self.look_for_reader(is_wanted=False)
             if event[0] == "header":
                 event = (*event[:2], replace(event[2], queue_ms=queue_ms))
             keep(event, self.traces)
@@ -364,7 +364,7 @@ class AnswerRun(Stoppable):
 
 
 def batches(events: queue.SimpleQueue, seconds: float) -> Iterator[list]:
-    """Events in batches until the last one has been given: at once, but at most every `seconds`."""
+    """Yield events in batches up to the last event: without delay, but at most once in `seconds`."""
     free = time.monotonic()
     while True:
         batch = [events.get()]

@@ -12,7 +12,7 @@ class Figures:
     """Numbers of one drafting method against plain decoding of the same text.
 
     Attributes:
-        whole: whether the answer is complete.
+        is_complete: whether the answer is complete.
         candidates: mean candidates per step.
         tokens: tokens of the answer.
         speedup: seconds of plain decoding ÷ its own, both on their own clocks.
@@ -23,7 +23,7 @@ class Figures:
         contrastive: accepted candidates of the contrastive branch.
     """
 
-    whole: bool
+    is_complete: bool
     candidates: float
     tokens: int
     speedup: float
@@ -36,7 +36,7 @@ class Figures:
 
 
 def figures_of(plain: Trace, drafted: Trace) -> Figures:
-    """The figures of two traces of one text."""
+    """Return the figures of two traces of one text."""
     delivered = [
         [step.nodes[i].proposer for i in step.accepted_path[: len(step.committed_ids)]] for step in drafted.steps
     ]
@@ -44,19 +44,19 @@ def figures_of(plain: Trace, drafted: Trace) -> Figures:
     ids = [proposer["id"] for proposer in drafted.header.proposers]
     experts, branch = ids[:2], ids[2:3]
     levels = acceptance_by_depth(drafted.steps)
-    kept, tested = (sum(level[at] for level in levels) for at in (0, 1))
+    accepted, tested = (sum(level[at] for level in levels) for at in (0, 1))
 
     def share(expert: int) -> int:
-        own = counts[experts[expert]] if expert < len(experts) else 0
-        return round(100 * own / counts.total()) if counts else 0
+        count = counts[experts[expert]] if expert < len(experts) else 0
+        return round(100 * count / counts.total()) if counts else 0
 
     return Figures(
-        whole=plain.end_reason == drafted.end_reason == "eos",
+        is_complete=plain.end_reason == drafted.end_reason == "eos",
         candidates=mean(len(step.nodes) - 1 for step in drafted.steps) if drafted.steps else 0.0,
         tokens=len(drafted.token_ids),
         speedup=plain.decode_seconds / drafted.decode_seconds if drafted.steps else 1.0,
         longest=max((len(step) for step in delivered), default=0),
-        refused=round(100 * (1 - kept / tested)) if tested else 0,
+        refused=round(100 * (1 - accepted / tested)) if tested else 0,
         first_expert=share(0),
         second_expert=share(1),
         both_by=_both_by(delivered, experts),

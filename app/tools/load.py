@@ -58,12 +58,12 @@ class Call:
         body = json.dumps({"data": values, "session_hash": self.session})
         path = f"{parts.path.rstrip('/')}/gradio_api/call/{endpoint}"
         self._connection.request("POST", path, body, {"Content-Type": "application/json", **(headers or {})})
-        taken = json.loads(self._connection.getresponse().read())
-        if "event_id" not in taken:
-            told = taken.get("detail", taken)
-            told = told.get("error") if isinstance(told, dict) else told
-            raise ValueError(f"The page did not take the question: {told}.")
-        self._connection.request("GET", f"{path}/{taken['event_id']}", headers=headers or {})
+        response = json.loads(self._connection.getresponse().read())
+        if "event_id" not in response:
+            reason = response.get("detail", response)
+            reason = reason.get("error") if isinstance(reason, dict) else reason
+            raise ValueError(f"The page did not take the question: {reason}.")
+        self._connection.request("GET", f"{path}/{response['event_id']}", headers=headers or {})
         self._response = self._connection.getresponse()
 
     def __iter__(self) -> Iterator[tuple[str, object]]:
@@ -99,7 +99,7 @@ def ask(address: str, question: str, max_new_tokens: int = 48) -> Reply:
 
 
 def crowd(address: str, clients: int, requests: int, max_new_tokens: int = 48) -> list[tuple[str, Reply]]:
-    """(word, answer) of every request; `clients` threads ask one after another until all are answered."""
+    """Send requests by `clients` threads; return (word, answer) of each."""
     words = [f"word{random.randrange(16**8):08x}" for _ in range(requests)]
     with ThreadPoolExecutor(clients) as threads:
         replies = threads.map(lambda word: ask(address, f"Repeat the word {word}.", max_new_tokens), words)

@@ -45,9 +45,9 @@ LEFT_OUT = "math"  # a small model's sums are often wrong, and no rule here woul
 
 
 def candidates() -> list[str]:
-    """Questions short enough for a button: our own, and the first turns of the benchmark's prompts."""
-    known = [question.turns[0] for question in load_questions() if question.category != LEFT_OUT]
-    return list(dict.fromkeys([*CANDIDATES, *(question for question in known if len(question) <= MOST_CHARACTERS)]))
+    """Return questions short enough for a button: our own, and the first turns of the benchmark's prompts."""
+    turns = [question.turns[0] for question in load_questions() if question.category != LEFT_OUT]
+    return list(dict.fromkeys([*CANDIDATES, *(question for question in turns if len(question) <= MOST_CHARACTERS)]))
 
 
 def repeats(text: str) -> bool:
@@ -63,7 +63,7 @@ def fits(trace: Trace) -> bool:
 
 
 def chosen(traces: dict[str, Trace]) -> list[dict]:
-    """The best questions of these answers as {"question", "tokens_per_step", "tokens"}, the best first."""
+    """Return the best questions as {"question", "tokens_per_step", "tokens"}, the best first."""
     rows = [
         {"question": question, "tokens_per_step": round(trace.delivered_tau or 0, 2), "tokens": len(trace.token_ids)}
         for question, trace in traces.items()

@@ -30,14 +30,14 @@ class Scenario:
     Attributes:
         questions: tried in turn until the rule is satisfied.
         why: the caption, completed with the fields of `Figures`.
-        rule: a test of the figures; `wanted` describes it in words.
+        rule: a test of the figures; `requirement` describes it in words.
         head: a head of the default target, if not the default one.
     """
 
     name: str
     questions: tuple[str, ...]
     why: str
-    wanted: str
+    requirement: str
     rule: Callable[[Figures], bool]
     params: SamplingParams
     tree: TreeConfig
@@ -53,12 +53,12 @@ OPENING_STEPS = 3
 def benchmark_speedups() -> dict[str, float]:
     """Return the speedup of Jakiro in the recorded benchmark by kind of prompt, greedy."""
     groups = json.loads(RECORDED.read_text(encoding="utf-8"))["groups"]
-    own = [group for group in groups if group["lane"].split(" · ")[0] == DEFAULT.name and group["temperature"] == 0]
-    return {group["category"]: group["speedup"] for group in own}
+    rows = [group for group in groups if group["lane"].split(" · ")[0] == DEFAULT.name and group["temperature"] == 0]
+    return {group["category"]: group["speedup"] for group in rows}
 
 
 def scenarios(speedups: dict[str, float]) -> tuple[Scenario, ...]:
-    """All recordings, in the order in which the page shows them, judged by the benchmark's speedups."""
+    """Return all recordings in display order; some rules use the speedups of the benchmark."""
     overall = speedups["overall"]
     slowest = min(speedups, key=speedups.get)
     return (
@@ -149,7 +149,7 @@ def record(generator, scenario: Scenario) -> dict:
     for question in scenario.questions:
         traces = _race(generator, scenario, question)
         figures = figures_of(traces[PLAIN.name], traces[DEFAULT.name])
-        if figures.whole and scenario.rule(figures):
+        if figures.is_complete and scenario.rule(figures):
             return {
                 "title": question,
                 "why": scenario.why.format(**asdict(figures)),
@@ -157,8 +157,8 @@ def record(generator, scenario: Scenario) -> dict:
             }
         measured.append(f"“{question}” {figures}")
     raise ValueError(
-        f"“{scenario.name}” was not recorded: wanted is a whole answer, and that {scenario.wanted}. Add a question to "
-        f"app/tools/record.py. "
+        f"“{scenario.name}” was not recorded: no complete answer satisfies the rule “{scenario.requirement}”. "
+        f"Add a question to app/tools/record.py. "
         f"Measured: {'; '.join(measured)}."
     )
 
@@ -183,11 +183,11 @@ def write(recording: dict, path: Path) -> None:
 def main() -> None:
     pair, folder = read_options("Makes the shipped recordings.", TRACES)
     named = pair["target"] or pair["head"]
-    wanted = [scenario for scenario in scenarios(benchmark_speedups()) if scenario.head is None or not named]
-    heads = {scenario.head for scenario in wanted}
+    chosen = [scenario for scenario in scenarios(benchmark_speedups()) if scenario.head is None or not named]
+    heads = {scenario.head for scenario in chosen}
     with errors_as_one_sentence():
         generators = {head: load_generator(pair | {"head": head or pair["head"]}) for head in heads}
-        recordings = {scenario.name: record(generators[scenario.head], scenario) for scenario in wanted}
+        recordings = {scenario.name: record(generators[scenario.head], scenario) for scenario in chosen}
     folder.mkdir(parents=True, exist_ok=True)
     for name, recording in recordings.items():
         write(recording, folder / f"{name}.json")

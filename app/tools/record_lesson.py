@@ -70,7 +70,7 @@ def _run(
 
 
 def packed_events(traces: dict[str, Trace]) -> list[list]:
-    """Traces by method as one answer's events."""
+    """Return traces by method as the packed events of one answer."""
     packer, events = Packer(to_compute_from=True), []
     for method, trace in traces.items():
         steps = [("step", method, step) for step in trace.steps]
@@ -103,7 +103,7 @@ def _profile(generator) -> dict[str, Line]:
 
 
 def _weight_bytes(target) -> int:
-    """Bytes of the target's weights, each counted once."""
+    """Return the bytes of the target's weights; tied weights count once."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -113,7 +113,7 @@ def _weight_bytes(target) -> int:
 
 
 def _memory_speed(device) -> float:
-    """Bytes a second that a large sum reads, the best of five."""
+    """Measure the memory bandwidth in bytes per second by a large sum, the best of five."""
     import torch
 
     numbers = torch.ones(_COPIED_MEGABYTES * 2**18, device=device)

@@ -1,4 +1,4 @@
-"""The options that all commands making recordings share: which pair runs where, and where the result goes."""
+"""Common options of the recording commands: pair, device and output path."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ WARM_UP = "How does a bird fly?"
 
 
 def read_options(description: str, default_out: Path) -> tuple[dict, Path]:
-    """The pair on the command line, as `JakiroGenerator.from_pretrained` takes it, and where the result goes."""
+    """Return the command line's arguments for `JakiroGenerator.from_pretrained`, and the output path."""
     parser = argparse.ArgumentParser(description=description)
     for name in ("target", "head", "device", "dtype", "numerics"):
         parser.add_argument(f"--{name}")

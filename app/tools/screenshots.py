@@ -74,7 +74,7 @@ class NoModel:
 
     places, metered, costs, status = 1, False, None, {}
 
-    def load(self, told) -> None:
+    def load(self, report) -> None:
         threading.Event().wait()
 
     def answer(self, asking, halt, prefixes=None):
@@ -85,7 +85,7 @@ class NoModel:
 
 
 def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> Path | None:
-    """One picture; None where the page has no such tab."""
+    """Save one picture and return its path; None if the page has no such tab."""
     tab.goto(f"{address}?recording={recording}")
     tab.wait_for_selector("svg.tree:visible, .ladder:visible")
     tab.wait_for_function("window.Plotly")
@@ -103,7 +103,7 @@ def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> P
 
 
 def film(browser, address: str, recording: str, folder: Path) -> Path:
-    """One looping picture: the question, the first step in its three phases, the answer growing, how fast it was."""
+    """Save an animated picture: the question, the three phases of the first step, the growing answer, and its speed."""
     width, height = FILM_SIZE
     tab = browser.new_page(viewport={"width": width, "height": height}, reduced_motion="reduce")
     tab.goto(f"{address}?recording={recording}&step=1")
@@ -141,13 +141,13 @@ def film(browser, address: str, recording: str, folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Takes the pictures in docs/screenshots from the shipped recordings.")
     parser.add_argument("--recording", default=web.recording_names()[0], choices=web.recording_names())
-    parser.add_argument("--only", help="only pictures whose file name begins like this")
+    parser.add_argument("--only", help="only pictures with file names that start with this text")
     parser.add_argument("--film", action="store_true", help="the moving picture as well")
     parser.add_argument("--out", type=Path, default=FOLDER)
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
-    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    path = next((executable for name in BROWSERS if (executable := shutil.which(name))), None)
     if path is None:
         sys.exit("Pictures need Chromium, and none was found; install it, then run this again.")
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ def tables(groups: Sequence[Group]) -> list[Table]:
         members = [group for group in groups if group.temperature == temperature]
         overall = [group for group in members if group.category == OVERALL]
         by_category = [group for group in members if group.category != OVERALL]
-        by_category.sort(key=lambda group: [other.lane for other in overall].index(group.lane))
+        by_category.sort(key=lambda group: [member.lane for member in overall].index(group.lane))
         result.append(_table(f"Temperature {temperature:g}, all prompts: speed", overall, _SPEED_COLUMNS))
         result.append(_table(f"Temperature {temperature:g}, all prompts: steps", overall, _STEP_COLUMNS))
         result.append(_table(f"Temperature {temperature:g}, by category", by_category, _CATEGORY_COLUMNS, True))

@@ -60,7 +60,7 @@ class BenchSettings:
     peers: Peers = field(default_factory=lambda: PEERS, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        named = [each for name in self.methods for each in (self.known if name == ALL else (self._lane_method(name),))]
+        named = [lane for name in self.methods for lane in (self.known if name == ALL else (self._lane_method(name),))]
         object.__setattr__(self, "methods", tuple(named))
         for name in ("methods", "temperatures", "seeds", "nodes"):
             values = getattr(self, name)

@@ -19,6 +19,7 @@ from jakiro.core.verify import Outcome
 from jakiro.drafters.candidates import Candidates, Chain
 from jakiro.heads.base import DraftHead
 from jakiro.heads.kind import HeadKind
+from jakiro.heads.kinds import KINDS
 from jakiro.heads.layers import HeadOutput
 from jakiro.models.target import TargetModel
 
@@ -117,6 +118,14 @@ class Method:
     kind: HeadKind | None = None
     asks: str | None = None
 
+    @property
+    def is_trainable(self) -> bool:
+        """Whether `train` can make heads for this method."""
+        if self.trains is None:
+            return False
+        kind = self.kind or KINDS.get(self.needs.head[0])
+        return kind is not None and kind.start is not None
+
     def to_dict(self) -> dict:
         """Return the description in JSON types."""
         plain = {name: getattr(self, name) for name in ("name", "title", "sentence", "paper", "drafts")}
@@ -141,8 +150,8 @@ def why_not(method: Method, resources: Resources) -> str | None:
     if resources.head is None:
         return f"No draft head fits this model, so {method.name} cannot run"
     lack = f"{method.title} needs a draft head of its own, and there is none for {resources.target.name}"
-    if method.trains is None:
-        return f"{lack}: give a published one with --head"
+    if not method.is_trainable:
+        return f"{lack}: give one with --head"
     return f"{lack}: train one with `python -m jakiro train --method {method.name}` and give it with --head"
 
 

@@ -199,7 +199,7 @@ def _source_of(target: str) -> str:
     _refuse_missing_path(target, "target model")
     if not is_hub_id(target):
         names = ", ".join(ENTRIES)
-        raise ValueError(f"Unknown target model “{target}”: it is no folder and no Hub id; names names are {names}.")
+        raise ValueError(f"Unknown target model “{target}”: it is no folder and no Hub id; known names are {names}.")
     return target
 
 

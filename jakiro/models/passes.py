@@ -276,7 +276,7 @@ class TargetPasses:
         # Imported here: transformers' models take seconds to import, and listing methods does not need them
         from jakiro.models.attention_modes import exact_attention_if
 
-        with exact_attention_if(attention.exact):
+        with exact_attention_if(attention.exact), self.weights.linears:
             return features_of(self.model.base_model, self.feature_layers, **inputs)[0].to(self.device)
 
     def _masks(

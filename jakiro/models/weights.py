@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,8 @@ from jakiro.models.llama import FusedLlama
 from jakiro.models.stored import StoredModel
 from jakiro.ops import kernels
 from jakiro.ops.linear import (
+    RowInvariantLinears,
     RowTable,
-    make_rows_invariant,
     pack_linears,
     packed_itemsize,
     packed_linear,
@@ -37,6 +38,7 @@ class TargetWeights:
         fused: The decoder layers if they have Llama's shape; None if passes run through `model`.
         itemsize: Bytes of a weight as passes read it. Packed weights may take fewer than `dtype`.
         takes_positions: Whether the stock decoder accepts `position_ids`.
+        linears: Context in which passes through `model` run.
     """
 
     model: nn.Module | StoredModel
@@ -47,6 +49,7 @@ class TargetWeights:
     fused: FusedLlama | None
     itemsize: int
     takes_positions: bool = False
+    linears: AbstractContextManager = field(default_factory=nullcontext)
 
     @classmethod
     def take_over(cls, model: nn.Module | StoredModel) -> "TargetWeights":
@@ -60,17 +63,24 @@ class TargetWeights:
         config = model.config.get_text_config()
         if is_spread(model):
             embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-            if output.device.type == "cpu" and output.dtype == torch.float32:
-                make_rows_invariant(model)
+            is_exact = output.device.type == "cpu" and output.dtype == torch.float32
+            linears = RowInvariantLinears() if is_exact else nullcontext()
+            output_logits = output_function(model, output.detach())
+
+            def logits(features: Tensor) -> Tensor:
+                with linears:
+                    return output_logits(features)
+
             return cls(
                 model=model,
                 config=config,
                 embedding=embedding.detach(),
                 output_weight=output.detach(),
-                logits=output_function(model, output.detach()),
+                logits=logits,
                 fused=None,
                 itemsize=output.dtype.itemsize,
                 takes_positions=takes_positions(model.base_model),
+                linears=linears,
             )
         if isinstance(model, StoredModel):
             return cls(

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from jakiro.ops import kernels
 from jakiro.ops.blocks import StoredBlocks
@@ -52,12 +53,11 @@ class BatchInvariantLinear(nn.Module):
         counts: Ascending numbers of rows with equal results, see `alike_counts`.
     """
 
-    def __init__(self, layer: nn.Module, counts: Sequence[int]) -> None:
+    def __init__(self, layer: "nn.Module | StockLinear", counts: Sequence[int]) -> None:
         super().__init__()
         self.layer, self._most = layer, counts[-1]
         self.out_features, self.in_features = layer.out_features, layer.in_features
-        # Padded number of rows for each number of rows
-        self._rows = [next(count for count in (0, *counts) if count >= rows) for rows in range(self._most + 1)]
+        self._rows = _padded_rows(tuple(counts))
 
     def forward(self, hidden: Tensor) -> Tensor:
         rows = hidden.reshape(-1, self.in_features)
@@ -72,6 +72,12 @@ class BatchInvariantLinear(nn.Module):
     def _few(self, rows: Tensor) -> Tensor:
         added = self._rows[len(rows)] - len(rows)
         return self.layer(nn.functional.pad(rows, (0, 0, 0, added)))[: len(rows)] if added else self.layer(rows)
+
+
+@functools.cache
+def _padded_rows(counts: tuple[int, ...]) -> list[int]:
+    """Return the padded number of rows for each number of rows."""
+    return [next(count for count in (0, *counts) if count >= rows) for rows in range(counts[-1] + 1)]
 
 
 def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
@@ -122,30 +128,33 @@ def _tried_counts(layer: Packing, out_features: int, in_features: int, bias: boo
 
 
 class StockLinear:
-    """The product of a stock layer with the weights that it has during the call."""
+    """The stock product with a matrix, as a layer for `BatchInvariantLinear` and `alike_counts`."""
 
-    def __init__(self, linear: nn.Linear) -> None:
-        self.linear, self.out_features, self.in_features = linear, linear.out_features, linear.in_features
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+        self.out_features, self.in_features = weight.shape
 
     def __call__(self, rows: Tensor) -> Tensor:
-        return nn.functional.linear(rows, self.linear.weight, self.linear.bias)
+        return nn.functional.linear(rows, self.weight, self.bias)
+
+
+class RowInvariantLinears(TorchFunctionMode):
+    """While this mode is active, every `nn.functional.linear` computes each row independently of the number of rows.
+
+    For layers that cannot be packed, because accelerate loads their weights for each call.
+    """
+
+    def __torch_function__(
+        self, func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        if func is nn.functional.linear:
+            return self._product(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
     @staticmethod
-    def packing(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Return the product with these weights, for `alike_counts`."""
-        return functools.partial(nn.functional.linear, weight=weight, bias=bias)
-
-
-def make_rows_invariant(module: nn.Module) -> None:
-    """Let every `nn.Linear` below a module compute each row alike, in place, and leave its weights where they are.
-
-    For layers whose weights accelerate's hooks load for each call, so that they cannot be packed.
-    """
-    for linear in [child for child in module.modules() if type(child) is nn.Linear]:
-        shape = linear.out_features, linear.in_features, linear.bias is not None
-        layer = BatchInvariantLinear(StockLinear(linear), alike_counts(StockLinear.packing, *shape))
-        # accelerate's hook calls `_old_forward` between loading and releasing the weights
-        setattr(linear, "_old_forward" if hasattr(linear, "_hf_hook") else "forward", layer.forward)
+    def _product(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        counts = alike_counts(StockLinear, *weight.shape, bias is not None)
+        return BatchInvariantLinear(StockLinear(weight, bias), counts)(hidden)
 
 
 class RowTable(Protocol):

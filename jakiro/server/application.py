@@ -121,7 +121,7 @@ def application(
             requests = read(await _read_body(request, max_bytes), backend.default_tokens)
             _check_model(requests[0].body.model, backend)
             method = _method(requests[0], backend)
-            return _Response(backend, [replace(each, method=method) for each in requests], caller)
+            return _Response(backend, [replace(item, method=method) for item in requests], caller)
 
         return respond
 

@@ -32,8 +32,11 @@ class TextOffsets:
         if self._offset is None:
             dropped = token.piece.startswith(b" ") and self._text[:1] not in ("", " ")
             self._offset = -1 if dropped else 0
-        start = max(0, self._offset)
-        self._offset += len(self._decoder.decode(token.piece))
+        first = self._decoder.decode(token.piece[:1])
+        # A token that does not continue the bytes before it begins after the character that replaces them
+        replaced = len(first) > 1 or (first and self._decoder.getstate()[0])
+        start = max(0, self._offset + bool(replaced))
+        self._offset += len(first + self._decoder.decode(token.piece[1:]))
         return start
 
 

@@ -81,23 +81,23 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
     Raises:
         ValueError, OSError: one sentence.
     """
-    known = METHODS.with_further(methods_from(config.methods_from))
-    bound, rows = _read(config, known)
+    methods = METHODS.with_further(methods_from(config.methods_from))
+    bound, rows = _read(config, methods)
     head = bound.head
     with TemporaryDirectory() as work:
         extract(bound.model, rows, Path(work), bound.layers, bound.source)
         data = held_out(FeatureCache(Path(work)), range(len(rows)), bound.tables[1].float())
-        objective = objective_for(head, LossWeights(), known.kinds)
+        objective = objective_for(head, LossWeights(), methods.kinds)
         head.config = replace(head.config, calibration=fit_calibration(objective, data, config.seed))
     answers = _answers(config, bound, rows)
     # As in decoding: the target's dtype, and on a CPU rounded matrices
     head.to(bound.model.dtype).bind(*bound.tables).pack("int8")
-    shares = kept_shares(known.drafter_of(head), answers)
+    shares = kept_shares(methods.drafter_of(head), answers)
     write_config(replace(head.config, calibration=head.config.calibration | shares), Path(config.head))
     return shares
 
 
-def _read(config: CalibrateConfig, known: Methods) -> tuple[BoundHead, list[Row]]:
+def _read(config: CalibrateConfig, methods: Methods) -> tuple[BoundHead, list[Row]]:
     """Return the head with its target, and texts that it has not learned from.
 
     Raises:
@@ -109,7 +109,7 @@ def _read(config: CalibrateConfig, known: Methods) -> tuple[BoundHead, list[Row]
             f"{folder} has a head in another project's form, which has no calibration; write it in ours first, "
             "with export --format hub."
         )
-    head = load_head(folder, device, kinds=known.kinds)
+    head = load_head(folder, device, kinds=methods.kinds)
     corpus = read_corpus(list(map(Path, config.corpora)), head.config.vocab_size)
     target = config.target or head.config.target_name
     if not target:

@@ -111,8 +111,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     Raises:
         ValueError, OSError: one sentence.
     """
-    known = METHODS.with_further(methods_of(config.methods_from))
-    for method in (known.named(name) for name in config.methods or () if name != ALL):
+    methods = METHODS.with_further(methods_of(config.methods_from))
+    for method in (methods.named(name) for name in config.methods or () if name != ALL):
         sentence = f"{method.name} learns from the target's logits, which stored answers do not have."
         require(not method.needs.logits, sentence)
     known_precision(config.draft_precision)
@@ -122,11 +122,11 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     samplings = [SamplingParams(temperature, **limits) for temperature in config.temperatures]
     questions = load_questions(config.prompts and Path(config.prompts), config.limit)
     names = registry.resolve(config.target, config.head)
-    bound = _read(config, names, known)
+    bound = _read(config, names, methods)
     answers = bound.answers(config.batch_size, config.answers)
     texts = [answers.answers(questions, sampling) for sampling in samplings]
     info = {"name": names.head_name, "sha256": head_sha256(names.head_path)}
-    drafters = load_drafters(config, names, bound, info, known)
+    drafters = load_drafters(config, names, bound, info, methods)
     results = tuple(
         score
         for name, drafter in drafters.items()
@@ -143,41 +143,41 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     )
 
 
-def _read(config: EvaluateConfig, names: registry.Pair, known: Methods) -> BoundHead:
+def _read(config: EvaluateConfig, names: registry.Pair, methods: Methods) -> BoundHead:
     """Read the head, then the target; the head is small and is checked first."""
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    head = load_head(names.head_folder(), device, dtype, known.kinds)
+    head = load_head(names.head_folder(), device, dtype, methods.kinds)
     return BoundHead.read(head, names.target_name, device, dtype, config.template_arguments)
 
 
 def load_drafters(
-    config: EvaluateConfig, names: registry.Pair, bound: BoundHead, info: dict, known: Methods = METHODS
+    config: EvaluateConfig, names: registry.Pair, bound: BoundHead, info: dict, methods: Methods = METHODS
 ) -> dict[str, Drafter]:
     """Pack a bound head and return the drafters of the requested methods by name."""
     bound.head.pack(config.draft_precision)
     target = TargetModel(bound.model, bound.tokenizer, bound.target, bound.sha256, "fast")
     target = target.with_feature_layers(bound.layers)
-    further = further_heads(names, target, config.draft_precision, known.kinds)
-    resources = Resources(target, bound.head, info, further)
-    return {method.name: method.load(resources) for method in _methods_to_evaluate(config, resources, known)}
+    other_heads = further_heads(names, target, config.draft_precision, methods.kinds)
+    resources = Resources(target, bound.head, info, other_heads)
+    return {method.name: method.load(resources) for method in _methods_to_evaluate(config, resources, methods)}
 
 
-def _methods_to_evaluate(config: EvaluateConfig, resources: Resources, known: Methods) -> list[Method]:
+def _methods_to_evaluate(config: EvaluateConfig, resources: Resources, methods: Methods) -> list[Method]:
     """Return the requested methods, or all that can be replayed; by default the method of the head's kind.
 
     Raises:
         ValueError: a requested method has no head.
     """
     if config.methods is None:
-        return [known.drafting_with(resources.head.config.kind)]
+        return [methods.drafting_with(resources.head.config.kind)]
     if config.methods == (ALL,):
-        return [method for method in known.values() if not method.needs.logits and why_not(method, resources) is None]
-    methods = [known.named(name) for name in config.methods]
-    for method in methods:
+        return [method for method in methods.values() if not method.needs.logits and why_not(method, resources) is None]
+    requested = [methods.named(name) for name in config.methods]
+    for method in requested:
         sentence = why_not(method, resources)
         require(sentence is None, f"{sentence}.")
-    return methods
+    return requested
 
 
 def scores(

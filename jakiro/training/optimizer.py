@@ -82,14 +82,14 @@ def muon_and_adamw(
     routers, whitening = set(routers), whitening or {}
     named = {name: parameter for name, parameter in named_parameters if parameter.requires_grad}
     matrices = {name: parameter for name, parameter in named.items() if parameter.ndim == 2 and name not in routers}
-    others = [parameter for name, parameter in named.items() if name not in matrices and name not in routers]
+    remaining = [parameter for name, parameter in named.items() if name not in matrices and name not in routers]
     gentle = [parameter for name, parameter in named.items() if name in routers]
     optimizers: list[torch.optim.Optimizer] = []
     if matrices:
         white = {matrices[name]: matrix for name, matrix in whitening.items() if name in matrices}
         optimizers.append(Muon(matrices.values(), lr, weight_decay, whitening=white, dtype=dtype))
-    groups = [{"params": others, "rate": 1.0}, {"params": gentle, "rate": ROUTER_RATE}]
-    if others or gentle:
+    groups = [{"params": remaining, "rate": 1.0}, {"params": gentle, "rate": ROUTER_RATE}]
+    if remaining or gentle:
         named = [group for group in groups if group["params"]]
         optimizers.append(torch.optim.AdamW(named, lr, betas=(0.9, 0.95), weight_decay=weight_decay))
     return optimizers

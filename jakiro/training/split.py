@@ -21,13 +21,13 @@ def in_order_of_content(rows: Sequence[Row], max_tokens: int | None = None) -> l
     The first ones are held out, so the split depends on neither the seed nor the number of tokens. If a corpus grows,
     some new texts are held out instead of old ones, but no text that an earlier run learned from.
     """
-    kept, total = [], 0
+    selected, total = [], 0
     for row in sorted(rows, key=row_hash):
         total += len(row.ids)
         if max_tokens is not None and total > max_tokens:
             break
-        kept.append(row)
-    return kept
+        selected.append(row)
+    return selected
 
 
 def row_hash(row: Row) -> str:

@@ -15,7 +15,6 @@ from accelerate import PartialState
 from torch import Tensor
 
 from jakiro.config import About, require, setting
-from jakiro.drafters.base import Method
 from jakiro.drafters.registry import DEFAULT, METHODS, Methods
 from jakiro.drafters.registry import methods_from as methods_of
 from jakiro.heads.base import DraftHead
@@ -112,14 +111,14 @@ class Plan:
 
     Attributes:
         rows: texts of the corpus; the first ones are held out.
-        known: methods, with the kinds of their heads.
+        methods: drafting methods with the kinds of their heads.
         head: not bound before `initialise`; with `init`, it has that head's weights.
         init: folder of the head to start from, or None.
     """
 
     config: TrainConfig
     rows: list[Row]
-    known: Methods
+    methods: Methods
     head: DraftHead
     init: Path | None
 
@@ -148,8 +147,8 @@ class Material:
 
 def make_plan(config: TrainConfig) -> Plan:
     """Read the corpus and the head to start from, and check the settings before anything is computed."""
-    known, num_held_out = METHODS.with_further(methods_of(config.methods_from)), config.options.num_validation
-    kind, fields = _head_shape(config, known)
+    methods, num_held_out = METHODS.with_further(methods_of(config.methods_from)), config.options.num_validation
+    kind, fields = _head_shape(config, methods)
     text = load_config(config.target).get_text_config()
     rows = in_order_of_content(read_corpus(list(map(Path, config.corpora)), text.vocab_size), config.max_tokens)
     require(
@@ -160,20 +159,20 @@ def make_plan(config: TrainConfig) -> Plan:
     _check_held_out(rows[:num_held_out])
     fields |= {"target_name": config.target or registry.DEFAULT_TARGET}
     if not config.init:
-        head = make_head(head_config(kind, text, config.expert_width, config.draft_vocab, **fields), known.kinds)
-        return Plan(config, rows, known, head, None)
+        head = make_head(head_config(kind, text, config.expert_width, config.draft_vocab, **fields), methods.kinds)
+        return Plan(config, rows, methods, head, None)
     folder = registry.resolve(config.target, config.init).head_folder()
     refuse_rows_that_were_learned(folder, rows, num_held_out)
-    source = load_head(folder, kinds=known.kinds)
+    source = load_head(folder, kinds=methods.kinds)
     if "fusion" not in fields and source.config.kind == kind.name and hasattr(source.config, "fusion"):
         fields |= {"fusion": source.config.fusion}
     width = config.expert_width or getattr(source.config, "expert_intermediate_size", None)
     vocabulary = source.config.draft_vocab_size if config.draft_vocab is None else config.draft_vocab
-    head = make_head(head_config(kind, text, width, vocabulary, **fields), known.kinds)
+    head = make_head(head_config(kind, text, width, vocabulary, **fields), methods.kinds)
     continue_weights(head, source)
     if config.draft_vocab is None and head.config.draft_vocab_size:
         head.draft_token_ids.copy_(source.draft_token_ids)
-    return Plan(config, rows, known, head, folder)
+    return Plan(config, rows, methods, head, folder)
 
 
 def read_features(plan: Plan, process: PartialState) -> Material:
@@ -203,7 +202,7 @@ def initialise(plan: Plan, material: Material) -> DraftHead:
         head.draft_token_ids.copy_(ids)
     head.to(device).bind(material.embedding, material.output_weight)
     if plan.init is None:
-        plan.known.kinds[shape.kind].start(head, cache.texts(first, START_TEXTS, device), options.seed)
+        plan.methods.kinds[shape.kind].start(head, cache.texts(first, START_TEXTS, device), options.seed)
     return head
 
 
@@ -212,7 +211,7 @@ def learn(plan: Plan, material: Material, head: DraftHead) -> Trainer:
     config, checked = plan.config, range(len(plan.held_out[:NUM_CHECKED]))
     folders = TrainingFolders(Path(config.out), Path(config.work) / "state", config.logdir and Path(config.logdir))
     validate = partial(agreement, data=held_out(material.cache, checked, material.output_weight))
-    trainer = Trainer(head, material.cache, config.options, folders, validate, kinds=plan.known.kinds)
+    trainer = Trainer(head, material.cache, config.options, folders, validate, kinds=plan.methods.kinds)
     if config.resume:
         trainer.resume()
     trainer.run()
@@ -228,7 +227,7 @@ def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
     sections = {"Recipe": _recipe(trainer, config, plan.rows)}
     if config.final_report:
         log.info("Saved to %s; a report on the held-out rows follows, which --no-report leaves out.", out)
-        numbers = report(trainer.objective, material.cache, rows, data, plan.known)
+        numbers = report(trainer.objective, material.cache, rows, data, plan.methods)
         for name, value in numbers.items():
             log.info("%s %.3f", name, value)
         sections["Numbers on held-out rows"] = {name: f"{value:.3f}" for name, value in numbers.items()}
@@ -244,17 +243,17 @@ def calibrated(objective: Objective, data: HeldOut, seed: int, out: Path) -> Non
     save_head(head, out)
 
 
-def _head_shape(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
+def _head_shape(config: TrainConfig, methods: Methods) -> tuple[HeadKind, dict]:
     """Return the kind of a method's head, and the fields of its config that the method sets.
 
     Raises:
         ValueError: the method is unknown, or has no head that can be trained.
     """
-    method = DEFAULT if config.method is None else known.named(config.method)
-    names = ", ".join(name for name, other in known.items() if _is_trainable(other, known))
+    method = DEFAULT if config.method is None else methods.named(config.method)
+    names = ", ".join(name for name, candidate in methods.items() if candidate.is_trainable)
     if method.trains is None:
         raise ValueError(f"No heads are trained for {method.name}; choose one of {names}.")
-    kind = known.kinds[method.needs.head[0]]
+    kind = methods.kinds[method.needs.head[0]]
     if kind.start is None:
         raise ValueError(
             f"Heads of the kind {kind.name} cannot be trained: the kind has no function start; choose one of the "
@@ -268,11 +267,6 @@ def _head_shape(config: TrainConfig, known: Methods) -> tuple[HeadKind, dict]:
         require("fusion" in settable, f"--fusion has no effect on heads for {method.name}; leave it out.")
         shape = shape | {"fusion": config.fusion}
     return kind, shape
-
-
-def _is_trainable(method: Method, known: Methods) -> bool:
-    """Return whether heads for a method can be trained here."""
-    return method.trains is not None and known.kinds[method.needs.head[0]].start is not None
 
 
 def _check_held_out(held_out: Sequence[Row]) -> None:

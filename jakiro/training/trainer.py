@@ -255,8 +255,8 @@ class Trainer:
 
     def _agree_on_time(self, elapsed: float) -> tuple[float, bool]:
         """Return the main process's time, so that all use one schedule, and whether any process received a signal."""
-        own = torch.tensor([[elapsed, self._was_signalled]], dtype=torch.float64, device=self.device)
-        states = self.accelerator.gather(own).tolist()
+        state = torch.tensor([[elapsed, self._was_signalled]], dtype=torch.float64, device=self.device)
+        states = self.accelerator.gather(state).tolist()
         return states[0][0], any(was_signalled for _, was_signalled in states)
 
     @contextmanager
@@ -393,8 +393,8 @@ class Trainer:
         names = sorted(parts.keys() - {"seconds"})
         # Unrolling may start within the window: only steps that have all of these parts count
         window = [step for step in self.window if parts.keys() <= step.keys()]
-        own = torch.tensor([sum(step[name] for step in window) / len(window) for name in names], dtype=torch.float64)
-        means = dict(zip(names, self.accelerator.reduce(own.to(self.device), "mean").tolist(), strict=True))
+        local = torch.tensor([sum(step[name] for step in window) / len(window) for name in names], dtype=torch.float64)
+        means = dict(zip(names, self.accelerator.reduce(local.to(self.device), "mean").tolist(), strict=True))
         means["positions_per_second"] = positions * self.accelerator.num_processes / max(seconds, 1e-9)
         self.window = []
         gaps = (

@@ -100,7 +100,7 @@ def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None, temperat
 
 def report(
     objective: Objective, cache: FeatureCache, rows: Sequence[Row], data: HeldOut,
-    known: Methods = METHODS, budgets: Sequence[int] = NODE_BUDGETS,
+    methods: Methods = METHODS, budgets: Sequence[int] = NODE_BUDGETS,
 ) -> dict[str, float]:  # fmt: skip
     """Return the agreement, and τ by number of nodes along up to 12 texts that the target wrote greedily.
 
@@ -109,14 +109,14 @@ def report(
         cache: features of the texts.
         rows: the held-out texts, the first ones of the cache.
         data: see `held_out`.
-        known: methods, including that of the head.
+        methods: drafting methods, including that of the head.
         budgets: numbers of nodes.
     """
     numbers = agreement(objective, data)
     greedy = [(index, row.a0) for index, row in enumerate(rows) if row.temp == 0][:12]
     texts = [(*cache.texts(index, 1, data.output_weight.device)[0], start) for index, start in greedy]
     answers = [Answer(ids, features, start, len(ids) - 1) for ids, features, start in texts]
-    drafter, sampling = known.drafter_of(objective.head), SamplingParams()
+    drafter, sampling = methods.drafter_of(objective.head), SamplingParams()
     for nodes in budgets:
         tree = TreeConfig(nodes=nodes)
         steps = [step for answer in answers for step in replay(drafter, answer, sampling, tree)]

@@ -26,4 +26,5 @@ METHOD = head_method(
     proposers=PROPOSERS,
     kind=KIND,
     trains={"exit_layers": (LAYERS_BELOW,)},
+    asks="a head that `python -m lab.training.exits --method exit` trains, given with --head",
 )

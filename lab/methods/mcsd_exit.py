@@ -13,4 +13,5 @@ METHOD = head_method(
     sentence="MCSD's tree of a fixed shape, drafted by the target's first layers instead of a head.",
     paper="2401.06706",
     proposers=SAMPLES,
+    asks=exit.METHOD.asks,
 )

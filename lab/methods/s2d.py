@@ -80,4 +80,5 @@ METHOD = head_method(
     proposers=proposers_of(EXITS),
     kind=KIND,
     trains={"exit_layers": EXITS},
+    asks="a head that `python -m lab.training.exits --method s2d` trains, given with --head",
 )

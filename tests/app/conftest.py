@@ -1,4 +1,7 @@
-"""Servers, a browser and a guard: pages run in this process, so one patched socket sees every outgoing connection."""
+"""Fixtures for servers, a browser and a network guard.
+
+Pages run in this process, so one patched socket sees every outgoing connection.
+"""
 
 import http.client
 import ipaddress
@@ -32,7 +35,7 @@ DESKTOP = {"width": 1440, "height": 900}
 # Gradio draws the fields of its form one by one
 FORM_DRAWN = """() => { const form = window.Jakiro?.formDefaults?.();
   return form && Object.keys(form).every((name) => document.querySelector(`#${name} :is(input, textarea)`)); }"""
-# What each tab can be given by itself; other options are a context's
+# Options of a single tab; all others belong to the browser context
 LOOKS = ("color_scheme", "reduced_motion")
 
 
@@ -47,7 +50,7 @@ def is_loopback(host: str) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def loopback_guard():
-    """Fails every connection of this process to anything but this machine, and lists the attempts."""
+    """Refuse connections of this process to other machines; yield the list of attempts."""
     attempts = []
     connect, look_up = socket.socket.connect, socket.getaddrinfo
 
@@ -74,7 +77,7 @@ def loopback_guard():
 def served(
     load, host: str = "127.0.0.1", logins=None, keys=(), loader_of=None, pairs_folder=None, appearance=None, **limits
 ):
-    """Gives the Blocks and the address of a page with these limits, and closes it."""
+    """Serve a page with these limits; yield its Blocks and address."""
     blocks = app_page.build(LocalDevice(load), Limits(**limits), loader_of, pairs_folder, appearance=appearance)
     try:
         options = {"port": any_port(), "wait": False, "quiet": True, "logins": logins, "keys": keys}
@@ -85,7 +88,7 @@ def served(
 
 @contextmanager
 def served_apart(module: str, *arguments: object, port: int | None = None, **options):
-    """(process, address) of a page that a module of `tests.app` serves in a process of its own, once it is ready."""
+    """Serve a page by a module of `tests.app` in its own process; yield (process, address) once it is ready."""
     port = port or any_port()
     command, address = [sys.executable, "-m", f"tests.app.{module}", str(port)], f"http://127.0.0.1:{port}/"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -100,7 +103,7 @@ def served_apart(module: str, *arguments: object, port: int | None = None, **opt
 
 @contextmanager
 def served_slow():
-    """(generator, Blocks, address) of a page whose answers go on for longer than `PATIENCE`, unless stopped."""
+    """Serve a page whose answers take longer than `PATIENCE` unless stopped; yield (generator, Blocks, address)."""
     generator = FakeGenerator(default_answer() * 8, pace=10.0)
     with pytest.MonkeyPatch.context() as patch:
         # Tokens: five minutes, at half a second a step
@@ -112,7 +115,7 @@ def served_slow():
 
 
 def status(address: str) -> dict:
-    """What a page says of itself; nothing where nobody answers."""
+    """Return the `/status` of a page, or an empty dictionary if no server answers."""
     try:
         with urllib.request.urlopen(urljoin(address, "/status"), timeout=PATIENCE) as answer:
             return json.load(answer)
@@ -121,7 +124,7 @@ def status(address: str) -> dict:
 
 
 def come_from(host: str, monkeypatch) -> None:
-    """From now on Python's programs ask from another address of this machine."""
+    """Send the HTTP requests of this process from another address of this machine."""
 
     class Elsewhere(http.client.HTTPConnection):
         def __init__(self, *arguments, **options):
@@ -131,7 +134,7 @@ def come_from(host: str, monkeypatch) -> None:
 
 
 def settled_service(load, **limits) -> ModelService:
-    """One whose model has been loaded, or could not be."""
+    """Return a service that has finished loading, successfully or not."""
     service = ModelService(LocalDevice(load), Limits(**limits))
     service.start()
     assert service.turns.wait_for(lambda: service.settled, PATIENCE)
@@ -144,7 +147,7 @@ def ready_service(generator, **limits) -> ModelService:
 
 @pytest.fixture(scope="session")
 def connect():
-    """Makes gradio_client programs that send no reports of their own; they are the visitor's side, not the page's."""
+    """Return a function that creates `gradio_client` clients without telemetry."""
     from gradio_client import Client
     from huggingface_hub import constants
 
@@ -170,7 +173,7 @@ def fake_address():
 
 @pytest.fixture(scope="session")
 def browser():
-    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    path = next((executable for name in BROWSERS if (executable := shutil.which(name))), None)
     if path is None:
         if os.environ.get("CI") == "true":
             pytest.fail("no chromium on this machine, and CI must not skip the browser tests")
@@ -184,19 +187,22 @@ def browser():
 
 
 class Tabs:
-    """Tabs of one browser. Those of like options share a context, and pages one process: scripts are compiled once.
+    """Tabs of one browser; tabs with equal options share a context and a process, so that scripts are compiled once.
 
-    A tab has its own session storage, like a new visitor's; permissions, cookies and the connection are the context's.
-    A context has six connections to a server, of which each tab holds one or two: who opens many tabs closes some.
+    Each tab has its own session storage, like a new visitor. Permissions, cookies and the connection belong to the
+    context. A context has six connections to a server and each tab uses one or two, so a test closes tabs before it
+    opens many.
     """
 
     def __init__(self, browser) -> None:
         self._browser, self._contexts = browser, {}
 
     def open(self, address: str | None, problems: list[str], **options):
-        """Of a page, once its form is drawn; script errors and requests outside this machine are added to `problems`.
+        """Open a page and wait for its form.
 
-        With `clock` it is alone in a context whose time can be moved.
+        Args:
+            problems: receives script errors and requests to other machines.
+            options: with `clock`, the tab has its own context with a controlled clock.
         """
         viewport = options.pop("viewport", DESKTOP)
         look = {name: options.pop(name) for name in LOOKS if name in options}
@@ -224,11 +230,11 @@ class Tabs:
         key = tuple(sorted(options.items()))
         if key not in self._contexts:
             self._contexts[key] = self._browser.new_context(**options), []
-        context, kept = self._contexts[key]
-        if not kept and address is not None and address.startswith("http"):
-            # An open tab keeps the process of the site, and what it has compiled
-            kept.append(context.new_page())
-            kept[0].goto(urljoin(address, "/status"))
+        context, anchors = self._contexts[key]
+        if not anchors and address is not None and address.startswith("http"):
+            # An open tab keeps the process of the site and its compiled scripts
+            anchors.append(context.new_page())
+            anchors[0].goto(urljoin(address, "/status"))
         return context
 
 
@@ -239,7 +245,7 @@ def tabs(browser) -> Tabs:
 
 @pytest.fixture
 def open_tab(tabs):
-    """Opens tabs whose problems fail the test, see `Tabs`."""
+    """Return a function that opens tabs (see `Tabs`); their problems fail the test."""
     opened, problems = [], []
 
     def open_at(address: str | None, **options):
@@ -254,7 +260,7 @@ def open_tab(tabs):
 
 @pytest.fixture
 def no_problems(request):
-    """For modules whose tests share the fixture `tab`: a problem fails the test in which it happens."""
+    """Fail a test if its shared fixture `tab` has recorded a problem."""
     yield
     if "tab" in request.fixturenames:
         assert not request.getfixturevalue("tab").problems
@@ -262,12 +268,12 @@ def no_problems(request):
 
 def outside(url: str) -> list[str]:
     parts = urlsplit(url)
-    here = parts.scheme in ("data", "blob", "about", "file") or is_loopback(parts.hostname or "")
-    return [] if here else [f"request outside this machine: {url}"]
+    is_local = parts.scheme in ("data", "blob", "about", "file") or is_loopback(parts.hostname or "")
+    return [] if is_local else [f"request outside this machine: {url}"]
 
 
 def load_scripts(tab) -> None:
-    """Puts the page's style, scripts and plot library into an empty tab."""
+    """Put the page's style, scripts and plot library into an empty tab."""
     host = '<div id="host"><div class="jk-view"></div></div>'
     tab.set_content(f"<style>{web.style()}</style>{host}{web.plotly_element()}")
     tab.add_script_tag(content=web.script())
@@ -282,10 +288,10 @@ def module_tab(tabs):
 
 @pytest.fixture
 def modules(module_tab):
-    """An empty tab with the page's scripts, for views by themselves; its problems fail the test."""
-    # What loads behind another tab is given three frames a second, and every wait is for frames
+    """Return an empty tab with the page's scripts, for tests of single views; its problems fail the test."""
+    # Chromium draws a hidden tab three times a second, and the tests wait for frames
     module_tab.bring_to_front()
-    # Where the test before left the pointer, something would be pointed at
+    # The last position of the pointer could be over an element of this test
     module_tab.mouse.move(0, 0)
     module_tab.goto("about:blank")
     module_tab.set_viewport_size(DESKTOP)
@@ -298,43 +304,43 @@ def modules(module_tab):
 
 @pytest.fixture(scope="session")
 def functions(tabs):
-    """One tab for all tests of functions that draw nothing."""
+    """Return the tab that is shared by all tests of functions without drawing."""
     tab = tabs.open(None, [])
     load_scripts(tab)
     yield tab
     tab.close()
 
 
-def given(tab, function: str, value) -> object:
-    """What a function in the browser makes of a large value; as one text it travels many times faster."""
+def call_with(tab, function: str, value) -> object:
+    """Call a function in the browser with a large value; as one JSON text it is transferred many times faster."""
     return tab.evaluate(f"text => ({function})(JSON.parse(text))", json.dumps(value))
 
 
 def show(tab, traces: dict, **options) -> None:
-    """Shows a recording in an empty tab; `options` are those of the page's `showRecording`, such as its step."""
+    """Show a recording in an empty tab; `options` are those of the page's `showRecording`, such as its step."""
     script = """([traces, options]) => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
       Jakiro.showRecording('test', { title: 'Test', traces }, { playNow: false, ...options }); }"""
-    given(tab, script, [traces, options])
+    call_with(tab, script, [traces, options])
     tab.wait_for_selector(":is(svg.tree, .ladder):visible")
 
 
 def send(tab, question: str) -> None:
-    """Types a question and presses Ask."""
+    """Type a question and press Ask."""
     tab.fill("#question textarea", question)
     tab.click("#ask")
 
 
 def ask(tab, question: str) -> None:
-    """Types a question, asks it and waits until its run is on screen; only live runs have hexadecimal ids."""
+    """Send a question and wait until its run is on screen; only live runs have hexadecimal ids."""
     before = tab.get_attribute(".jk-view", "data-run")
     tab.wait_for_selector("#jk-chip.ready")
     send(tab, question)
-    drawn = "document.querySelector('.jk-view')?.dataset.run"
-    tab.wait_for_function(f"before => {drawn} !== before && /^[0-9a-f]{{32}}$/.test({drawn})", arg=before)
+    run_id = "document.querySelector('.jk-view')?.dataset.run"
+    tab.wait_for_function(f"before => {run_id} !== before && /^[0-9a-f]{{32}}$/.test({run_id})", arg=before)
 
 
 def wait_until_finished(tab) -> None:
-    """Until the run that is on now has ended and its end is drawn; what is drawn may still be the run before."""
+    """Wait until the current run has ended and its end is drawn; the view may still show the previous run."""
     tab.wait_for_function(
         "() => { const { run } = Jakiro.moves.state, drawn = document.querySelector('.jk-view').dataset;"
         " return run.finished && drawn.run === run.id && drawn.finished === 'true'; }"
@@ -342,31 +348,31 @@ def wait_until_finished(tab) -> None:
 
 
 def ask_to_end(tab, question: str) -> None:
-    """Asks, and waits for the answer's end."""
+    """Send a question and wait for the end of its answer."""
     ask(tab, question)
     wait_until_finished(tab)
 
 
 def plotted(tab, within: str) -> list[dict]:
-    """What the plot below a selector draws, by Plotly's own account: names and points of its lines."""
+    """Return the names and points of the lines in the Plotly plot below a selector."""
     tab.wait_for_function("within => document.querySelector(within + ' .plot')?.data?.length", arg=within)
     lines = "within => document.querySelector(within + ' .plot').data.map(({name, x, y}) => ({name, x, y}))"
     return tab.evaluate(lines, within)
 
 
 def wait_for_frames(tab) -> None:
-    """Waits until what was changed before has been laid out and drawn."""
+    """Wait until earlier changes have been laid out and drawn."""
     tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def seek(tab, step: int) -> None:
-    """Moves the step slider and waits until the tree has followed."""
+    """Move the step slider and wait until the tree shows the step."""
     tab.fill("#jk-step", str(step))
     tab.wait_for_selector(f':is(svg.tree, .ladder)[data-step="{step}"]:visible')
 
 
 def set_option(tab, *keys: str) -> None:
-    """Presses switches of the page's menu."""
+    """Press switches of the page's menu."""
     tab.evaluate("document.querySelector('.page-menu').open = true")
     for key in keys:
         tab.click(f'.page-menu [data-toggle="{key}"]')
@@ -374,7 +380,7 @@ def set_option(tab, *keys: str) -> None:
 
 
 def saved(tab, key: str):
-    """The file that an entry of the menu "Save" gives."""
+    """Return the file that is downloaded by an entry of the menu "Save"."""
     tab.evaluate("document.querySelectorAll('.page-menu, .save-menu').forEach((menu) => (menu.open = true))")
     with tab.expect_download() as download:
         tab.click(f'[data-save="{key}"]')
@@ -382,7 +388,7 @@ def saved(tab, key: str):
 
 
 def opened_alone(open_tab, path):
-    """A file in a tab without a network; what it asks for beyond its own data is in `loaded`."""
+    """Open a file in an offline tab; the URLs of its requests, except data and blob URLs, are in `loaded`."""
     tab, loaded = open_tab(None, offline=True), []
     tab.on("request", lambda request: request.url.startswith(("data:", "blob:")) or loaded.append(request.url))
     tab.loaded = loaded
@@ -391,7 +397,7 @@ def opened_alone(open_tab, path):
 
 
 def number_of(tab, name: str) -> tuple[str, str]:
-    """A number of the answer and its definition, as they stand under "Numbers"."""
+    """Return a number of the answer and its definition from the panel "Numbers"."""
     tab.evaluate(
         "document.querySelector('.panels').showPopover(); document.querySelector('.panel-numbers').open = true"
     )

@@ -1,6 +1,7 @@
-"""A generator without a model: plausible, seeded traces at a chosen pace, with the library's face.
+"""A generator without a model: plausible, seeded traces at a chosen pace, with the interface of `JakiroGenerator`.
 
-The answer is a fixed list of pieces, so plain and Jakiro give the same text; trees are grown at random around it.
+The answer is a fixed list of pieces, so plain decoding and Jakiro produce the same text; trees are grown at random
+around it.
 """
 
 import math
@@ -26,7 +27,7 @@ STOP_ID = 2
 
 
 def default_answer() -> list[bytes]:
-    """The answer's words, whose four-byte character is two tokens, as in byte-level vocabularies."""
+    """Return the words of the answer; its four-byte character is two tokens, as in byte-level vocabularies."""
     pieces = []
     for word in ANSWER.split(" "):
         piece = ((" " if pieces else "") + word).encode()
@@ -35,7 +36,7 @@ def default_answer() -> list[bytes]:
 
 
 class FakeStream:
-    """What `FakeGenerator.stream` returns: an iterator of steps with a growing trace."""
+    """Iterator of steps with a growing trace, returned by `FakeGenerator.stream`."""
 
     def __init__(self, owner: "FakeGenerator", trace: Trace, steps: Iterator[Step]) -> None:
         self._owner, self.trace, self._steps = owner, trace, steps
@@ -56,7 +57,7 @@ class FakeStream:
 
 
 class FakeRace:
-    """What `FakeGenerator.race` returns: (method, step) of the lane that has used the least time."""
+    """Iterator of (method, step), returned by `FakeGenerator.race`: the lane with the least time is next."""
 
     def __init__(self, streams: dict[str, FakeStream]) -> None:
         self._streams = streams
@@ -82,9 +83,11 @@ class FakeRace:
 
 
 class FakeGenerator:
-    """Gives seeded traces; `pace` 1 sleeps as long as the steps say they took, 0 does not sleep.
+    """Generator of seeded traces.
 
-    Answers begin while `gate` is set, which it is unless a test closes it.
+    Attributes:
+        pace: multiple of a step's recorded time to sleep after it; 0 does not sleep.
+        gate: answers start only while it is set. It is set at first; a test may clear it.
     """
 
     max_prompt_tokens = 500
@@ -124,16 +127,16 @@ class FakeGenerator:
         return sum(len(message["content"].split()) for message in messages)
 
     def stream(self, messages, params, method=DEFAULT.name, tree=None, prefix=(), forced=()) -> FakeStream:
-        asked = messages[-1]["content"]
-        if len(asked.split()) > self.max_prompt_tokens:
+        question = messages[-1]["content"]
+        if len(question.split()) > self.max_prompt_tokens:
             raise ValueError(
-                f"Your prompt has {len(asked.split()):,} tokens; this model reads {self.max_prompt_tokens}. "
-                f"Shorten it by {len(asked.split()) - self.max_prompt_tokens:,}."
+                f"Your prompt has {len(question.split()):,} tokens; this model reads {self.max_prompt_tokens}. "
+                f"Shorten it by {len(question.split()) - self.max_prompt_tokens:,}."
             )
         method = self.known_methods.named(method)
         if method is not PLAIN and not method.needs.head:
             tree = TreeConfig(width=1, depth=6, nodes=7)
-        pieces = [asked.encode() if piece == b"{question}" else piece for piece in self.pieces]
+        pieces = [question.encode() if piece == b"{question}" else piece for piece in self.pieces]
         for place in forced:
             pieces[place] = piece_of(prefix[place], pieces)
         trace = Trace(self._header(messages, params, method, tree, pieces, tuple(prefix), forced))
@@ -147,8 +150,8 @@ class FakeGenerator:
         self.template_arguments = template_arguments
         if raw:
             messages = [{"role": "user", "content": messages}]
-        begun = answer_prefix_ids, forced or ()
-        return FakeRace({method: self.stream(messages, params, method, tree, *begun) for method in methods})
+        prefix = answer_prefix_ids, forced or ()
+        return FakeRace({method: self.stream(messages, params, method, tree, *prefix) for method in methods})
 
     def _header(self, messages, params, method, tree, pieces, prefix, forced) -> Header:
         first = len(prefix)
@@ -165,18 +168,18 @@ class FakeGenerator:
             first_text=b"".join(pieces[: first + 1]).decode("utf-8", "replace"),
             prefix_ids=prefix, prefix_pieces=tuple(pieces[:first]),
             forced=tuple((place, prefix[place]) for place in forced),
-            first_alternatives=(others(1000 + first, pieces[first]),) if params.record_alternatives else (),
+            first_alternatives=(with_alternatives(1000 + first, pieces[first]),) if params.record_alternatives else (),
             prefill_ms=84.0, template_arguments=self.template_arguments, special_tokens={str(STOP_ID): "<|im_end|>"},
         )  # fmt: skip
 
     def _steps(self, trace: Trace, pieces: list[bytes], params, nodes: int, depth: int) -> Iterator[Step]:
-        """All steps; after the pieces comes the stop token, and the length limit cuts inside a block."""
+        """Yield all steps; the stop token follows the pieces, and the length limit may cut inside a block."""
         ids = [1000 + index for index in range(len(pieces))] + [STOP_ID]
         pieces = [*pieces, b"<|im_end|>"]
         chance = random.Random(f"{params.seed}-{nodes}-{depth}")
         position, limit = len(trace.header.prefix_ids) + 1, params.max_new_tokens
         spoken = trace.header.first_text
-        shown = b"".join(pieces[:position])
+        written = b"".join(pieces[:position])
         self.active += 1
         self.most_active = max(self.most_active, self.active)
         try:
@@ -191,14 +194,14 @@ class FakeGenerator:
                 if params.grammar and nodes > 1:
                     step = replace(step, nodes=tuple(map(partial(_forbidden, step), range(nodes))))
                 if params.record_alternatives:
-                    came = zip(step.committed_ids, pieces[position:], strict=False)
-                    step = replace(step, alternatives=tuple(others(*token) for token in came))
+                    tokens = zip(step.committed_ids, pieces[position:], strict=False)
+                    step = replace(step, alternatives=tuple(with_alternatives(*token) for token in tokens))
                 if self.pace:
                     time.sleep(step.total_ms / 1000 * self.pace)
                 position += len(step.committed_ids)
                 start = position - len(step.committed_ids)
-                shown += b"".join(piece for piece in pieces[start:position] if piece != b"<|im_end|>")
-                text = shown.decode("utf-8", "ignore")
+                written += b"".join(piece for piece in pieces[start:position] if piece != b"<|im_end|>")
+                text = written.decode("utf-8", "ignore")
                 addition = text if index == 0 else text[len(spoken) :]
                 spoken = text
                 if STOP_ID in step.committed_ids:
@@ -211,43 +214,43 @@ class FakeGenerator:
 
 
 def finished_race(pieces: list[bytes] | None = None, length: int = 256, **tree) -> FakeRace:
-    """A race of plain decoding against Jakiro that has come to its end."""
+    """Return a finished race of plain decoding against Jakiro."""
     race = FakeGenerator(pieces).race(QUESTION, SamplingParams(max_new_tokens=length), tree=TreeConfig(**tree))
     list(race)
     return race
 
 
 def traces_of(pieces: list[bytes] | None = None, length: int = 256, **tree) -> dict[str, dict]:
-    """The traces of such a race, as files hold them."""
+    """Return the traces of such a race in the format of files."""
     race = finished_race(pieces, length, **tree)
     return {method: trace.to_dict() for method, trace in race.traces.items()}
 
 
-# What could have come in the place of any token of a fake answer
+# The alternatives of every token of a fake answer
 ALTERNATIVES = (b" other", b" further", b"\xe4", b"\n")
 
 
-def others(token_id: int, piece: bytes) -> Ranked:
-    """A token of a fake answer, and four others, the last of which ends it."""
-    own = Scored(token_id, piece, math.log(0.6))
-    others = (Scored(2000 + i, each, math.log(0.2) - i) for i, each in enumerate(ALTERNATIVES))
-    return Ranked(1, (own, own, *others, Scored(STOP_ID, b"<|im_end|>", math.log(0.005))))
+def with_alternatives(token_id: int, piece: bytes) -> Ranked:
+    """Return a token of a fake answer with its alternatives, the last of which is the stop token."""
+    scored = Scored(token_id, piece, math.log(0.6))
+    alternatives = (Scored(2000 + i, other_piece, math.log(0.2) - i) for i, other_piece in enumerate(ALTERNATIVES))
+    return Ranked(1, (scored, scored, *alternatives, Scored(STOP_ID, b"<|im_end|>", math.log(0.005))))
 
 
 def piece_of(token_id: int, pieces: list[bytes]) -> bytes:
-    """What a token of a fake answer, or one of its alternatives, stands for."""
+    """Return the bytes of a token of a fake answer or of one of its alternatives."""
     return ALTERNATIVES[token_id - 2000] if token_id >= 2000 else pieces[token_id - 1000]
 
 
 def _forbidden(step: Step, index: int) -> Node:
-    """A node of a step, forbidden by the grammar where it is refused."""
+    """Return a node of a step, marked as forbidden by the grammar if it was rejected."""
     node = step.nodes[index]
     refused = node.parent in (0, *step.accepted_path) and index not in step.accepted_path
     return replace(node, forbidden_by="grammar") if refused else node
 
 
 def grow_step(index, chance, ids, pieces, position, num_nodes, depth, limit, proposers=()) -> Step:
-    """One step at `position`: a random tree holding a prefix of the true continuation, cut at stop token and limit."""
+    """Return one step at `position`: a random tree with a prefix of the text, cut at the stop token and the limit."""
     num_right = 0
     if num_nodes > 1:
         while num_right < min(depth, len(ids) - position - 1) and chance.random() < 0.68:
@@ -262,13 +265,13 @@ def grow_step(index, chance, ids, pieces, position, num_nodes, depth, limit, pro
         parent = chance.randrange(len(records))
         if records[parent]["depth"] >= depth:
             continue
-        taken = {record["token"] for record in records if record["parent"] == parent}
-        taken.add(position + records[parent]["depth"] if records[parent]["right"] else None)
-        other = -1 - chance.randrange(len(OTHERS))
-        if other in taken:
-            other -= len(OTHERS) * (1 + len(records))
+        siblings = {record["token"] for record in records if record["parent"] == parent}
+        siblings.add(position + records[parent]["depth"] if records[parent]["right"] else None)
+        token = -1 - chance.randrange(len(OTHERS))
+        if token in siblings:
+            token -= len(OTHERS) * (1 + len(records))
         score = records[parent]["score"] - chance.uniform(0.3, 2.6)
-        node = {"token": other, "parent": parent, "depth": records[parent]["depth"] + 1, "score": score, "right": False}
+        node = {"token": token, "parent": parent, "depth": records[parent]["depth"] + 1, "score": score, "right": False}
         records.append(node)
     nodes = tuple(_node(record, chance, ids, pieces, position, depth, proposers) for record in records)
     path = tuple(range(1, num_right + 1))
@@ -293,9 +296,9 @@ def grow_step(index, chance, ids, pieces, position, num_nodes, depth, limit, pro
 
 
 def _node(record, chance, ids, pieces, position, depth, proposers) -> Node:
-    """A node by one of two experts, and on the last level by the third proposer; all nodes by the only one there is."""
+    """Return a node by one of two experts, or on the last level by the third proposer; a single proposer makes all."""
     level, token = record["depth"], record["token"]
-    own = pieces[token] if token >= 0 else OTHERS[token % len(OTHERS)].encode()
+    piece = pieces[token] if token >= 0 else OTHERS[token % len(OTHERS)].encode()
     choice = min(position + level, len(ids) - 1) if record["right"] else chance.randrange(len(ids) - 1)
     experts = len(proposers) > 2
     from_pair = experts and level == depth and level > 0
@@ -303,7 +306,7 @@ def _node(record, chance, ids, pieces, position, depth, proposers) -> Node:
     also = experts and proposer == proposers[0] and chance.random() < 0.1
     weight = random.Random(100 * position + record["parent"]).uniform(0.25, 0.75)  # siblings share one pass
     return Node(
-        token_id=ids[token] if token >= 0 else 5000 - token, piece=own, parent=record["parent"], depth=level,
+        token_id=ids[token] if token >= 0 else 5000 - token, piece=piece, parent=record["parent"], depth=level,
         draft_pass=level - from_pair if experts else 0, score=record["score"],
         draft_prob=None if level == 0 else min(1.0, math.exp(record["score"] / level) * 0.9),
         target_prob=None if level == 0 else chance.random() ** 2, proposer=proposer,

@@ -1,4 +1,4 @@
-"""The lesson in a tab by itself, over the shipped recordings, and the same sums done in Python."""
+"""The lesson in its own tab over the shipped recordings, and the same calculations in Python."""
 
 import json
 
@@ -13,7 +13,7 @@ MOUNT = """data => {
 
 
 def mount(tab) -> None:
-    """Puts the lesson into an empty tab and waits for its first stop."""
+    """Put the lesson into an empty tab and wait for its first stop."""
     tab.set_content(
         f'<!doctype html><html lang="en"><head><title>Jakiro</title><style>{web.style()}{lesson.style()}'
         'body { margin: 0; padding: 16px }</style></head><body><main id="lesson">'
@@ -45,36 +45,36 @@ def result(tab, name: str) -> str:
     return tab.inner_text(f'[data-result="{name}"]')
 
 
-def shown(tab) -> int:
-    """The index of the step that a stop says it shows."""
+def shown_step(tab) -> int:
+    """Return the index of the step that is named on a stop."""
     words = tab.inner_text(".stop-screen :text('of the recording')")
     return int(words.split()[1]) - 1
 
 
 class Recorded:
-    """The shipped file, read without the page's code."""
+    """The shipped recordings, read without the page's code."""
 
     def __init__(self) -> None:
         content = json.loads(lesson.RECORDINGS.read_text(encoding="utf-8"))
         self.device, self.recordings = content["device"], content["recordings"]
 
-    def payloads(self, name: str, method: str, wanted: str) -> list[dict]:
-        return [payload for kind, whose, payload in self.recordings[name] if (kind, whose) == (wanted, method)]
+    def payloads(self, name: str, method: str, kind: str) -> list[dict]:
+        return [payload for *lane, payload in self.recordings[name] if lane == [kind, method]]
 
     def steps(self, name: str, method: str = "jakiro") -> list[dict]:
-        """Steps with their nodes' columns beside the rest, rows of evidence written out."""
+        """Return the steps as flat dictionaries that include the columns of nodes and evidence."""
         return [
-            step | step["nodes"] | {what: _rows(column) for what, column in step["evidence"].items()}
+            step | step["nodes"] | {key: _rows(column) for key, column in step["evidence"].items()}
             for step in self.payloads(name, method, "step")
         ]
 
     def begins(self, name: str, method: str) -> dict[int, dict]:
-        """Steps by the number of tokens that had been written when they began."""
-        found, written = {}, 1
+        """Return the steps by the number of tokens written before them."""
+        steps, written = {}, 1
         for step in self.steps(name, method):
-            found[written] = step
+            steps[written] = step
             written += step.get("committed", len(step["accepted_path"]) + 1)
-        return found
+        return steps
 
     def ids(self, name: str, method: str) -> list[int]:
         name = name.replace("own", "shared") if method == "autoregressive" else name
@@ -91,31 +91,31 @@ class Recorded:
         return (len(self.ids(name, "jakiro")) - 1) / len(self.steps(name))
 
     def check_ms(self, nodes: int) -> float:
-        """Between the numbers of nodes that were measured, along a straight line."""
+        """Return the verification milliseconds of a tree, interpolated between the measured sizes."""
         return float(np.interp(nodes, *np.transpose(self.device["profile"]["verify_ms"])))
 
 
 def _rows(column: list) -> list:
-    """A number in a column stands for the row of the node with this number."""
+    """Return a column in which references to the rows of other nodes are resolved."""
     return [column[row] if isinstance(row, int) else row for row in column]
 
 
 def depths(step: dict) -> list[int]:
-    found = []
+    levels = []
     for parent in step["parent"]:
-        found.append(0 if parent < 0 else found[parent] + 1)
-    return found
+        levels.append(0 if parent < 0 else levels[parent] + 1)
+    return levels
 
 
-def likeliest(step: dict, candidates: int) -> list[int]:
-    """The nodes that stay when a tree is cut to so many candidates, root included."""
+def most_likely(step: dict, candidates: int) -> list[int]:
+    """Return the nodes of a tree that is pruned to so many candidates, root included."""
     level = depths(step)
     order = sorted(range(1, len(step["parent"])), key=lambda i: (-step["score"][i], level[i], i))
     return sorted([0, *order[:candidates]])
 
 
 def accepted(step: dict, nodes: list[int]) -> int:
-    """How many of the kept nodes the target accepts, judged anew."""
+    """Return the number of candidates of a pruned tree that the target accepts."""
     at, count = 0, 0
     while True:
         choice = step["target_choice"][at]
@@ -125,7 +125,7 @@ def accepted(step: dict, nodes: list[int]) -> int:
         at, count = following[0], count + 1
 
 
-def favourite(step: dict) -> list[int]:
+def most_likely_chain(step: dict) -> list[int]:
     chain, at = [], 0
     while children := [i for i, parent in enumerate(step["parent"]) if parent == at]:
         at = max(children, key=lambda i: (step["score"][i], -i))

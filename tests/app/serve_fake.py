@@ -1,4 +1,4 @@
-"""A page with a fake model in its own process, for tests that end it: `python -m tests.app.serve_fake PORT PACE`."""
+"""A page with a fake model in its own process, for tests that kill it: `python -m tests.app.serve_fake PORT PACE`."""
 
 import sys
 

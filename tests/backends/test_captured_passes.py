@@ -57,7 +57,7 @@ PROMPT_TOKENS, LAST_TOKENS = 900, 1100
 
 @pytest.fixture
 def fake(monkeypatch, without_compiled_functions) -> FakeCudaTensors:
-    """Fake CUDA tensors; trial passes at load, which compare values, are left out."""
+    """Return fake CUDA tensors; skip the trial passes at load, which compare values."""
 
     class NoTrial:
         def __init__(self, *model) -> None:

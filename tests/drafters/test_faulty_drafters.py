@@ -41,7 +41,7 @@ class FaultySession(ChainSession):
 
 class DeafSession(FaultySession):
     def observe(self, committed):
-        """Omits `super().observe()`, so that the root never moves on."""
+        """Skip `super().observe()`, so that the root does not advance."""
 
 
 def generator_with(change, session=FaultySession):

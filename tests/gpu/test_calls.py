@@ -92,7 +92,7 @@ def test_item_without_time_is_named(tmp_path):
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch) -> Path:
-    """A repository with the default head, another one, and a cached wheel."""
+    """Return a repository with the default head, another one, and a cached wheel."""
     root = tmp_path / "checkout"
     for name in (
         carried.DEFAULT_HEAD / "head.safetensors",

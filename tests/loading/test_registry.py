@@ -10,10 +10,12 @@ from safetensors.torch import save_file
 from app.serving import pairs
 from app.serving.pairs import known_pairs
 from jakiro.config import SamplingParams
-from jakiro.drafters.base import Resources
+from jakiro.drafters.base import Resources, why_not
+from jakiro.drafters.eagle2 import METHOD as EAGLE2
 from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
+from jakiro.heads.eagle import EAGLE
 from jakiro.loading import registry
 from jakiro.loading.loader import further_heads
 from tests.support import HEADS, head_fields, save_target, tiny_head, tiny_target, with_own_head
@@ -195,6 +197,14 @@ def test_method_without_its_head_names_the_remedy():
             f"{method.title} needs a draft head of its own, and there is none for tiny: train one with "
             f"`python -m jakiro train --method {method.name}` and give it with --head; choose one of {PLAIN.name}, "
         )
+
+
+def test_method_whose_heads_cannot_be_trained_asks_for_one():
+    target = tiny_target()
+    method = replace(EAGLE2, kind=replace(EAGLE, start=None))
+    assert EAGLE2.is_trainable and not method.is_trainable
+    sentence = why_not(method, Resources(target, tiny_head(target)))
+    assert sentence == f"{method.title} needs a draft head of its own, and there is none for tiny: give one with --head"
 
 
 def test_only_heads_of_the_default_method_make_a_pair(assets):

@@ -34,7 +34,7 @@ KB = 1000
 
 
 def spread(model, folder):
-    """The model with its layers on disk; everything else stays on the CPU."""
+    """Return the model with its layers on disk and all other modules on the CPU."""
     blocks = {name for name, module in model.named_modules() if type(module).__name__ in model._no_split_modules}
     leaves = [name for name, module in model.named_modules() if name and not list(module.children())]
     outside = [name for name in leaves if not any(name.startswith(f"{block}.") for block in blocks)]
@@ -59,35 +59,35 @@ def pair(own_cache, tmp_path):
 
 
 def sizes_of(model) -> tuple[int, int]:
-    """Bytes of a layer and of everything else."""
+    """Return the bytes of a layer and of all other weights."""
     layer = sum(parameter.nbytes for parameter in model.model.layers[0].parameters())
     return layer, sum(parameter.nbytes for parameter in model.parameters()) - 2 * layer
 
 
 def test_limits_decide_how_many_layers_are_on_disk(pair, tmp_path):
-    layer, others = sizes_of(tiny_model())
+    layer, other_bytes = sizes_of(tiny_model())
     config = load_config(str(pair / "target"))
 
     def places(num_bytes):
         return plan_spread("some/tiny", config, torch.float32, f"cpu:{num_bytes / KB}KB", str(tmp_path))
 
-    assert places(others + 2 * layer + KB) is None
-    plan = places(others + 2 * layer - 2)
+    assert places(other_bytes + 2 * layer + KB) is None
+    plan = places(other_bytes + 2 * layer - 2)
     device_map = plan.device_map
     assert {device_map[name] for name in ("model.embed_tokens", "model.norm", "lm_head")} == {"cpu"}
     on_disk = [device_map[f"model.layers.{number}"] for number in range(2)].count("disk")
     assert on_disk >= 1 and plan.sizes["disk"] == on_disk * layer and plan.pass_bytes == (0, on_disk * layer)
     assert plan.load_options["offload_folder"] == str(tmp_path / "tiny-float32")
     with pytest.raises(ValueError, match=r"output function of some/tiny need .* and cpu may hold .*raise"):
-        places(others - 2)
+        places(other_bytes - 2)
 
 
 def test_gpu_is_filled_before_memory_and_disk(pair, tmp_path, monkeypatch):
     config = AutoConfig.for_model("llama", **SMALL | {"num_hidden_layers": 12})
     layer = plan_spread("tiny", config, torch.float32, "cpu:400KB").sizes["disk"] // 12
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    _, others = sizes_of(tiny_model())
-    plan = plan_spread("tiny", config, torch.float32, f"0:{(others + 5 * layer) / KB}KB,cpu:{4 * layer / KB}KB")
+    _, other_bytes = sizes_of(tiny_model())
+    plan = plan_spread("tiny", config, torch.float32, f"0:{(other_bytes + 5 * layer) / KB}KB,cpu:{4 * layer / KB}KB")
     places = [plan.device_map[f"model.layers.{number}"] for number in range(12)]
     assert places == sorted(places, key=(0, "cpu", "disk").index) and set(places) == {0, "cpu", "disk"}
     assert plan.device_map["lm_head"] == 0
@@ -112,11 +112,11 @@ def test_options_without_effect_are_refused(options, sentence):
         LoadOptions(**options)
 
 
-def options_of(pair, **others) -> LoadOptions:
+def options_of(pair, **options) -> LoadOptions:
     limit = sizes_of(tiny_model())[1] + KB
     where = {"max_memory": f"cpu:{limit / KB}KB", "offload_folder": str(pair / "offload")}
     where |= {"device": "auto", "dtype": "float32"}
-    return LoadOptions(str(pair / "target"), str(pair / "head"), **where | others)
+    return LoadOptions(str(pair / "target"), str(pair / "head"), **where | options)
 
 
 def test_pair_is_loaded_with_layers_on_disk_and_writes_the_same_texts(pair):
@@ -125,10 +125,10 @@ def test_pair_is_loaded_with_layers_on_disk_and_writes_the_same_texts(pair):
     assert type(generator.backend) is TorchBackend
     (notice,) = [notice for notice in generator.status["notices"] if "spread over devices" in notice]
     assert "2 modules on disk" in notice and "no CUDA graphs and no packed weights" in notice
-    whole = JakiroGenerator.from_pretrained(str(pair / "target"), str(pair / "head"), "cpu", "float32")
+    on_cpu = JakiroGenerator.from_pretrained(str(pair / "target"), str(pair / "head"), "cpu", "float32")
     for temperature in (0.0, 1.0):
         sampling = SamplingParams(temperature, max_new_tokens=16)
-        expected = whole.run(PROMPT, sampling, PLAIN.name).token_ids
+        expected = on_cpu.run(PROMPT, sampling, PLAIN.name).token_ids
         assert [generator.run(PROMPT, sampling, name).token_ids for name in (PLAIN.name, DEFAULT.name)] == [
             expected
         ] * 2
@@ -160,20 +160,20 @@ METHOD_CASES = [
 
 
 @pytest.fixture(scope="module")
-def whole():
-    """Plain decoding's texts of the model on one device."""
+def plain_texts():
+    """Return the token ids of plain decoding on one device, with their sampling settings."""
     generator = tiny_generator(None)
     samplings = [SamplingParams(temperature, max_new_tokens=20) for temperature in (0.0, 1.0)]
     return [(sampling, generator.run(PROMPT, sampling, PLAIN.name).token_ids) for sampling in samplings]
 
 
 @pytest.mark.parametrize(("name", "head"), METHOD_CASES)
-def test_every_method_writes_plain_decodings_text(name, head, whole, tmp_path):
+def test_every_method_writes_plain_decodings_text(name, head, plain_texts, tmp_path):
     target = spread_target(tmp_path)
     generator = JakiroGenerator(tiny_resources(target, head, METHODS))
     assert_on_disk(generator.target)
     assert generator.target.bit_identical
-    for sampling, expected in whole:
+    for sampling, expected in plain_texts:
         plain = generator.run(PROMPT, sampling, PLAIN.name)
         drafted = generator.run(PROMPT, sampling, name, TreeConfig(nodes=12, depth=3))
         assert plain.token_ids == drafted.token_ids == expected
@@ -231,9 +231,9 @@ def test_device_tag_layers_on_another_device_cache_their_rows_there():
     with DeviceTags():
         cache = RowCache(2, 8)
         cache.update(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4), 0)
-        there = torch.arange(24.0).view(1, 2, 3, 4).to(PRETENDED)
-        keys, values = cache.update(there, 2 * there, 1)
+        rows = torch.arange(24.0).view(1, 2, 3, 4).to(PRETENDED)
+        keys, values = cache.update(rows, 2 * rows, 1)
         assert keys.is_cuda and values.is_cuda
         cache.keep(1, [1])
-        kept = cache.layers[1].keys[:, :, :2].cpu()
-    assert torch.equal(kept, torch.arange(24.0).view(1, 2, 3, 4)[:, :, [0, 2]])
+        prefix = cache.layers[1].keys[:, :, :2].cpu()
+    assert torch.equal(prefix, torch.arange(24.0).view(1, 2, 3, 4)[:, :, [0, 2]])

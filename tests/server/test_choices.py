@@ -54,11 +54,11 @@ def test_prompts_can_be_texts_token_ids_or_lists_of_them(client, generator):
 
 
 def test_token_ids_are_returned_on_request(client, generator):
-    asked = ASKED | {"temperature": 0, "max_tokens": 6, "extra_body": {"return_token_ids": True}}
-    (choice,) = client.chat.completions.create(**asked).choices
+    body = ASKED | {"temperature": 0, "max_tokens": 6, "extra_body": {"return_token_ids": True}}
+    (choice,) = client.chat.completions.create(**body).choices
     assert choice.token_ids == generator.run(PROMPT, SamplingParams(max_new_tokens=6)).token_ids
     with pytest.raises(openai.BadRequestError, match="return_token_ids needs stream: false"):
-        client.chat.completions.create(**asked, stream=True)
+        client.chat.completions.create(**body, stream=True)
 
 
 def test_min_tokens_and_ignore_eos(client, generator, monkeypatch):

@@ -18,7 +18,7 @@ IDS = {"choices": [{"token_ids": [7]}]}
 
 @contextmanager
 def server(complete, headers=None):
-    """An OpenAI-compatible server; `complete` returns status and JSON or text for the body of a completion."""
+    """Run an OpenAI-compatible server; `complete` returns status and JSON or text for the body of a completion."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -185,7 +185,7 @@ def test_other_seeds_of_a_corpus_are_other_seeds_at_a_server(tmp_path):
             source = TextSource(endpoint(url).write_texts, {1}, tokenizer)
             CorpusWriter(source, tmp_path / str(seed), options).write(4)
         seen[seed] = set(seeds)
-        assert len(seen[seed]) == 8 and all(0 <= each < 2**31 for each in seen[seed])
+        assert len(seen[seed]) == 8 and all(0 <= value < 2**31 for value in seen[seed])
     assert len(set().union(*seen.values())) == 24
 
 

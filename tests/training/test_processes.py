@@ -38,7 +38,7 @@ def lines(result: subprocess.CompletedProcess, pattern: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """One process with two batches a step."""
+    """Return a finished training in one process with two batches a step."""
     subject = trainer(tmp_path_factory.mktemp("alone"), TrainingOptions(max_steps=STEPS, accumulate=2, **OPTIONS))
     subject.run()
     return subject
@@ -46,7 +46,7 @@ def alone(tmp_path_factory):
 
 @torch.no_grad()
 def loss(subject, weights: dict[str, torch.Tensor]) -> float:
-    """The loss of a head with these weights over all texts, without sampling."""
+    """Return the loss of a head with these weights over all texts, without sampling."""
     before = {name: tensor.clone() for name, tensor in subject.objective.state_dict().items()}
     subject.objective.load_state_dict(weights)
     batch = subject.cache.batch(range(len(subject.cache)))

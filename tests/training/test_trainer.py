@@ -62,7 +62,7 @@ def test_run_is_not_resumed_with_texts_in_another_order(tmp_path, options):
 
 
 def checkpoint(folder):
-    """The only checkpoint of a run."""
+    """Return the only checkpoint of a run."""
     (path,) = (folder / "state").glob("step-*")
     return path
 

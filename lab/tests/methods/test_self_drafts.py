@@ -1,6 +1,7 @@
 """Drafts that run the target's own layers propose the predictions of these layers."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from lab.layers.exit_head import scaled
 from lab.layers.plan import LayerPlan
 from lab.methods import s2d
 from lab.methods.skip import SkippingHead
+from lab.training import exits
 from tests.models.test_stored import write_model
 from tests.support import DEVICE, byte_tokenizer, committed, head_fields, prompt_of, tiny_head, tiny_model, tiny_target
 
@@ -109,6 +111,17 @@ def test_mcsd_runs_over_an_exit_head():
     trace = generator.run("Why?", sampling, "mcsd_exit", TreeConfig(width=4, depth=3, nodes=12))
     assert trace.header.drafter["name"] == "tiny exit"
     assert trace.token_ids == generator.run("Why?", sampling, PLAIN.name).token_ids
+
+
+@pytest.mark.parametrize("name", ["exit", "s2d", "distillspec", "mcsd_exit"])
+def test_a_missing_exit_head_names_the_command_that_trains_it(name):
+    target = tiny_target()
+    generator = JakiroGenerator(Resources(target, tiny_head(target)), methods=KNOWN)
+    trained = "exit" if name == "mcsd_exit" else name
+    sentence = f"{name} needs a head that `python -m lab.training.exits --method {trained}` trains, given with --head; "
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        generator.stream("Why?", method=name)
+    assert trained in exits.TAUGHT
 
 
 def test_a_plan_is_found_by_its_target_and_refused_if_it_does_not_fit(tmp_path, monkeypatch):

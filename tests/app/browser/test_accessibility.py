@@ -1,4 +1,4 @@
-"""What a browser can check of accessibility by itself: axe, targets for fingers, zoom, forced colours, motion."""
+"""Automatic accessibility checks: axe, sizes of touch targets, zoom and reduced motion."""
 
 import pytest
 
@@ -17,7 +17,7 @@ TABLET = PHONE | {"viewport": {"width": 1180, "height": 820}}
 CONTROLS = (
     ":is(#top, #question-row, #view, #lesson, #benchmark) :is(button, select, summary, input, label.plain-button)"
 )
-# What fades in has little contrast until it is there
+# Elements that fade in have too little contrast before the animation ends
 FADED_IN = """() => Promise.allSettled(document.getAnimations()
     .filter(one => one.effect.getComputedTiming().endTime < Infinity).map(one => one.finished))"""
 SPILLING_WORDS = """() => [...document.querySelectorAll(".jk-view :is(button, label.plain-button)")]
@@ -30,15 +30,15 @@ SMALL_CONTROLS = """([selector, least]) => [...document.querySelectorAll(selecto
 
 
 def serious(tab, within: str, dark: bool = False) -> list[str]:
-    """Serious and critical findings of axe below a selector, as short lines; in the dark only colours are others."""
+    """Return the serious and critical findings of axe below a selector; dark mode differs in its colours only."""
     if not tab.evaluate("Boolean(window.axe)"):
         tab.add_script_tag(path=AXE)
     options = {"resultTypes": ["violations"]} | ({"runOnly": ["color-contrast"]} if dark else {})
     tab.evaluate(FADED_IN)
-    found = tab.evaluate("([within, options]) => axe.run(within, options)", [within, options])
+    report = tab.evaluate("([within, options]) => axe.run(within, options)", [within, options])
     return [
         f"{finding['id']}: {node['target']} {node['failureSummary'].splitlines()[-1].strip()}"
-        for finding in found["violations"]
+        for finding in report["violations"]
         if finding["impact"] in ("serious", "critical")
         for node in finding["nodes"]
     ]

@@ -1,4 +1,4 @@
-"""A word's card, going on from another word, and the branches that this makes: by mouse, keys, phone and projector."""
+"""The card of a word, forks to an alternative, and the branches they create: by mouse, by keyboard and on a phone."""
 
 import pytest
 
@@ -29,23 +29,23 @@ def text(tab) -> str:
 
 
 def shows(tab, branch: str) -> None:
-    """Waits until the bar says so: it is drawn with the next frame."""
+    """Wait until the bar shows the branch; it is drawn with the next frame."""
     tab.wait_for_function("([bar, words]) => document.querySelector(bar)?.textContent === words", arg=[BAR, branch])
 
 
 def fork(tab, index: int, token_id: int) -> None:
-    """Presses an alternative of a word, and waits for the branch."""
+    """Press an alternative of a word and wait for the branch."""
     tab.locator(word(index)).last.click()
     before = tab.evaluate("Jakiro.state.run.id")
     tab.click(f'{CARD} [data-id="{token_id}"]')
     tab.wait_for_function("before => Jakiro.state.run.id !== before && Jakiro.state.run.finished", arg=before)
 
 
-def forked(index: int, other: str = " other") -> str:
-    return " ".join(WORDS[:index]) + other + " " + " ".join(WORDS[index + 1 :])
+def forked(index: int, alternative: str = " other") -> str:
+    return " ".join(WORDS[:index]) + alternative + " " + " ".join(WORDS[index + 1 :])
 
 
-def test_the_card_shows_chances_with_what_came_marked(tab):
+def test_the_card_shows_chances_with_the_chosen_word_marked(tab):
     tab.click(word(3))
     card = tab.locator(CARD)
     card.wait_for()
@@ -59,7 +59,7 @@ def test_the_card_shows_chances_with_what_came_marked(tab):
         ["↵", "1.0", "%"],
         ["‹im_end›", "0.5", "%"],
     ]
-    # What would end the answer cannot be gone on from
+    # An answer cannot continue after the stop token
     assert card.locator("button:disabled").all_inner_texts()[0].startswith("‹im_end›")
     assert tab.locator(".asked-about").inner_text().strip() == "blue"
     tab.keyboard.press("Escape")
@@ -67,7 +67,7 @@ def test_the_card_shows_chances_with_what_came_marked(tab):
 
 
 def test_a_fork_keeps_what_came_before_and_branches_are_switched_and_undone(tab):
-    whole = text(tab)
+    original = text(tab)
     fork(tab, 10, 2000)
     assert text(tab) == forked(10)
     shows(tab, "Branch 2 of 2")
@@ -82,10 +82,10 @@ def test_a_fork_keeps_what_came_before_and_branches_are_switched_and_undone(tab)
     assert text(tab) == forked(10)
     tab.click('[data-action="branch_undo"]')
     shows(tab, "Branch 1 of 2")
-    assert text(tab) == whole
+    assert text(tab) == original
     tab.click('[data-action="branch_next"]')
     assert text(tab) == forked(4, " further")
-    # The card of the word that was chosen tells what had come, and that it was chosen
+    # The card of the chosen word also marks the original word
     tab.click(word(4))
     assert tab.locator(CARD).locator("p").inner_text().startswith("You chose it.")
     assert tab.locator(f"{CARD} .alternative").nth(2).inner_text().split()[-1] == "chosen"
@@ -98,7 +98,7 @@ def test_a_fork_in_the_middle_of_a_character(tab):
     assert text(tab) == ANSWER.rstrip()
 
 
-def test_by_keys_alone(tab):
+def test_a_fork_works_with_the_keyboard_only(tab):
     tab.locator("#view .jk-view").focus()
     tab.keyboard.press("Home")
     tab.keyboard.press("a")
@@ -128,7 +128,7 @@ def test_on_a_phone_the_card_has_targets_for_fingers(open_tab, fake_address):
 
 
 def test_a_fork_of_an_earlier_turn_puts_later_ones_away_and_a_reload_keeps_both_branches(tab):
-    whole = text(tab)
+    original = text(tab)
     ask_to_end(tab, "And at night?")
     tab.evaluate("Jakiro.show(Jakiro.state.turns[0])")
     fork(tab, 5, 2000)
@@ -138,22 +138,22 @@ def test_a_fork_of_an_earlier_turn_puts_later_ones_away_and_a_reload_keeps_both_
     shows(tab, "Branch 2 of 2")
     assert text(tab) == forked(5)
     tab.click('[data-action="branch_before"]')
-    assert text(tab) == whole and tab.evaluate("Jakiro.state.turns.length") == 2
+    assert text(tab) == original and tab.evaluate("Jakiro.state.turns.length") == 2
 
 
 def test_a_link_goes_on_from_the_same_place_and_a_saved_replay_keeps_branches(tab, open_tab, fake_address, tmp_path):
-    whole = text(tab)
+    original = text(tab)
     tab.evaluate("Jakiro.goOnFrom(Jakiro.state.run, 3, 'x')")
     tab.wait_for_selector("#jk-notice:not([hidden])")
-    assert text(tab) == whole and not tab.locator(BAR).count(), "what the server refuses changes nothing"
+    assert text(tab) == original and not tab.locator(BAR).count(), "a refused request changes nothing"
     fork(tab, 6, 2000)
     link = tab.evaluate("Jakiro.linkTo(Jakiro.state).link")
-    other = open_tab(fake_address + "#" + link.split("#")[1])
-    other.wait_for_function("window.Jakiro?.state.linked")
-    other.click("#ask")
-    other.wait_for_selector('.jk-view[data-run]:not([data-run^="recording"])')
-    wait_until_finished(other)
-    assert text(other) == forked(6) and other.evaluate("Jakiro.state.run.main.header.forced") == [[6, 2000]]
+    linked = open_tab(fake_address + "#" + link.split("#")[1])
+    linked.wait_for_function("window.Jakiro?.state.linked")
+    linked.click("#ask")
+    linked.wait_for_selector('.jk-view[data-run]:not([data-run^="recording"])')
+    wait_until_finished(linked)
+    assert text(linked) == forked(6) and linked.evaluate("Jakiro.state.run.main.header.forced") == [[6, 2000]]
     path = tmp_path / "replay.html"
     saved(tab, "save_html").save_as(path)
     replay = opened_alone(open_tab, path)
@@ -161,7 +161,7 @@ def test_a_link_goes_on_from_the_same_place_and_a_saved_replay_keeps_branches(ta
     shows(replay, "Branch 2 of 2")
     assert text(replay) == forked(6)
     replay.click('[data-action="branch_before"]')
-    assert text(replay) == whole
+    assert text(replay) == original
     replay.click(word(6))
     replay.wait_for_selector(f"{CARD} div.alternative")
     assert replay.locator(f"{CARD} div.alternative").count() == 6

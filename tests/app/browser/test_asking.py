@@ -1,4 +1,4 @@
-"""No question, answer or fact is lost without a word: asking in any order, broken connections, a failing server."""
+"""No question or answer is lost silently: questions in any order, broken connections, a failing server."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def ask_and_stop(tab, question: str) -> None:
 
 
 def fail_on(tab, *names: str):
-    """Makes the server's functions of these names fail; returns what ends it."""
+    """Make server functions with these names fail; return a function that ends the failures."""
 
     def answer(route):
         failing = json.loads(route.request.post_data)["fn_name"] in names
@@ -56,7 +56,7 @@ def test_a_question_during_an_answer_ends_it_and_is_answered(tab, slow):
     assert tab.input_value("#question textarea") == ""
 
 
-def test_two_questions_in_a_breath_are_each_sent_as_they_were_meant(tab):
+def test_two_questions_at_the_same_time_are_sent_with_their_own_settings(tab):
     ask_and_stop(tab, "First?")
     seed = tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed")
     tab.evaluate("Jakiro.askAgain(Jakiro.moves.state.turns[0])")
@@ -66,7 +66,7 @@ def test_two_questions_in_a_breath_are_each_sent_as_they_were_meant(tab):
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["First?", "Own words?"]
 
 
-def test_what_was_to_be_sent_without_a_connection_is_kept_and_not_sent_with_the_next_question(tab):
+def test_a_question_without_a_connection_is_kept_and_not_sent_with_the_next_one(tab):
     ask_and_stop(tab, "First?")
     before = tab.get_attribute(".jk-view", "data-run")
     tab.fill("#question textarea", "Are you there?")
@@ -89,13 +89,13 @@ def test_what_was_to_be_sent_without_a_connection_is_kept_and_not_sent_with_the_
 
 def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow):
     ask_and_stop(tab, "First?")
-    other = open_tab(slow[2])
-    ask(other, "Another’s?")
+    second_tab = open_tab(slow[2])
+    ask(second_tab, "Another’s?")
     send(tab, "Second?")
     tab.wait_for_selector(".answer-pane .waiting:visible")
     tab.evaluate("Jakiro.edit(Jakiro.moves.state.turns[0])")
     assert tab.input_value("#question textarea") == "First?"
-    other.click("#stop")
+    second_tab.click("#stop")
     tab.wait_for_function("Jakiro.moves.state.run?.question === 'Second?'")
     tab.wait_for_selector(".answer-pane .waiting", state="hidden")
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["First?", "Second?"]
@@ -109,31 +109,31 @@ def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab, slow, monkeypa
     tab.reload()
     grows = "run => { const now = window.Jakiro?.moves?.state.run; return now?.id === run && !now.finished; }"
     tab.wait_for_function(grows, arg=run)
-    known = tab.evaluate("Jakiro.lane().tokens.length")
-    tab.wait_for_function(GROWN, arg=known + 4)
+    num_tokens = tab.evaluate("Jakiro.lane().tokens.length")
+    tab.wait_for_function(GROWN, arg=num_tokens + 4)
     assert tab.evaluate(TURNS) == [["Reloaded?", False]]
     assert tab.is_hidden("#jk-notice") and tab.input_value("#question textarea") == ""
     monkeypatch.setattr(slow[0], "pace", 0.1)
     wait_until_finished(tab)
     assert tab.evaluate("Jakiro.moves.state.run.main.endReason") == "length"
     texts = tab.evaluate("Object.values(Jakiro.state.run.lanes).map(lane => Jakiro.textOf(lane, Infinity))")
-    whole = b"".join(slow[0].pieces).decode()
-    assert all(text and whole.startswith(text.rstrip("�")) for text in texts)
+    full_text = b"".join(slow[0].pieces).decode()
+    assert all(text and full_text.startswith(text.rstrip("�")) for text in texts)
 
 
 def test_a_reload_while_the_question_waits_keeps_its_place(tab, open_tab, slow):
-    other = open_tab(slow[2])
-    ask(other, "Another’s?")
+    second_tab = open_tab(slow[2])
+    ask(second_tab, "Another’s?")
     send(tab, "Mine?")
     tab.wait_for_selector(".answer-pane .waiting:visible")
     tab.reload()
     tab.wait_for_selector(".answer-pane .waiting:visible")
-    other.click("#stop")
+    second_tab.click("#stop")
     tab.wait_for_function("Jakiro.moves.state.run?.question === 'Mine?'")
     assert tab.input_value("#question textarea") == ""
 
 
-def test_after_a_reload_an_answer_that_is_not_kept_leaves_what_there_was_and_its_question(tab, slow):
+def test_after_a_reload_an_answer_that_is_not_kept_leaves_its_text_and_question(tab, slow):
     ask(tab, "Forgotten?")
     tab.wait_for_function(GROWN, arg=4)
     runs = slow[1].runs
@@ -150,7 +150,7 @@ def test_after_a_reload_an_answer_that_is_not_kept_leaves_what_there_was_and_its
     assert tab.evaluate(TURNS) == [["Forgotten?", True]]
 
 
-def test_a_lost_connection_is_said_and_taken_up_again_when_it_is_back(open_tab, slow):
+def test_a_lost_connection_is_reported_and_resumed_when_it_is_back(open_tab, slow):
     tab = open_tab(slow[2], reduced_motion="reduce", clock=True)
     ask(tab, "Broken?")
     tab.wait_for_function(GROWN, arg=4)
@@ -159,12 +159,12 @@ def test_a_lost_connection_is_said_and_taken_up_again_when_it_is_back(open_tab, 
     tab.evaluate("Object.defineProperty(Jakiro.moves.state.run, 'heard', { get: () => -1e6, set() {} })")
     tab.clock.fast_forward(3000)
     tab.wait_for_function("Jakiro.moves.state.lost")
-    # Updates that were on their way may come after the count
+    # Updates that were already sent may arrive after the count
     said = re.escape(words.BROWSER["connection_lost"].format(n="0000")).replace("0000", "[1-9][0-9]*")
     assert re.search(f"{said}$", tab.inner_text("#jk-notice"))
-    assert tab.evaluate("Jakiro.lane().tokens.length") > 2, "what was written is kept"
+    assert tab.evaluate("Jakiro.lane().tokens.length") > 2, "the text so far is kept"
     assert tab.input_value("#question textarea") == "Broken?"
-    # Who hears the page is told so too, in place of its being finished
+    # A screen reader gets the same message instead of the end of the answer
     tab.wait_for_function(
         "said => RegExp(said).test(document.querySelector('.voice[aria-live]').textContent)", arg=said
     )
@@ -176,8 +176,8 @@ def test_a_lost_connection_is_said_and_taken_up_again_when_it_is_back(open_tab, 
 
 
 @pytest.mark.parametrize("comes", [True, False])
-def test_a_question_that_has_not_come_to_the_server_yet_is_waited_for_and_then_given_back(tab, comes):
-    """A browser may hold it back, and then send what the page asks meanwhile beside it."""
+def test_a_question_that_the_server_has_not_received_is_awaited_and_then_returned_to_its_box(tab, comes):
+    """A browser may delay the request and send the later ones of the page first."""
     held = []
     tab.route("**/queue/join*", lambda route: held.append(route))
     send(tab, "Held back?")
@@ -208,7 +208,7 @@ def test_a_missed_update_that_cannot_be_fetched_does_not_end_the_answer(tab):
 
 
 @pytest.mark.parametrize(
-    ("name", "where", "found"),
+    ("name", "where", "content"),
     [
         ("recording_names", "recordings", ".recording-card"),
         ("recording_names", "watch", "svg.tree"),
@@ -217,7 +217,7 @@ def test_a_missed_update_that_cannot_be_fetched_does_not_end_the_answer(tab):
         ("benchmark_recorded", "benchmark", ".bench-scroll"),
     ],
 )
-def test_what_the_server_could_not_give_is_said_and_tried_again(open_tab, slow, name, where, found):
+def test_a_failed_request_of_the_page_is_reported_and_can_be_retried(open_tab, slow, name, where, content):
     tab = open_tab(None)
     heal = fail_on(tab, name)
     tab.goto(slow[2])
@@ -230,5 +230,5 @@ def test_what_the_server_could_not_give_is_said_and_tried_again(open_tab, slow, 
     tab.click('#jk-notice [data-action="retry"]')
     tab.click('[role="tab"][data-tab="watch"]')
     tab.click(f'[role="tab"][data-tab="{where}"]')
-    tab.wait_for_selector(found, state="attached")
+    tab.wait_for_selector(content, state="attached")
     assert tab.is_hidden("#jk-notice")

@@ -52,7 +52,7 @@ class Recorder(FakeGenerator):
 
 
 class Walk:
-    """A visitor who does one random thing after another; `check` compares page, database and server."""
+    """A visitor that performs random actions; `check` compares page, database and server after each."""
 
     ACTIONS = (
         "ask", "ask", "ask", "empty", "rejected", "ask_again", "edit", "fork", "stop", "go_on", "reload", "new_chat",
@@ -113,7 +113,7 @@ class Walk:
             self.tab.evaluate("document.querySelector('#stop').click()")
 
     def go_on(self) -> None:
-        """Continue a cut or stopped answer; the continuation begins with it."""
+        """Continue a cut or stopped answer, and check that the new text starts with the old one."""
         go = """async () => {
           if (!['length', 'stopped'].includes(turn.endReason) || !(await Jakiro.loadSteps(turn))) return null;
           await Jakiro.goOn(turn);
@@ -147,22 +147,22 @@ class Walk:
             return before == self.tab.is_visible("#stop") == computing()
 
         wait_until(agree)
-        shown = self.tab.evaluate(SHOWN)
-        for turn in shown.values():
+        answers = self.tab.evaluate(SHOWN)
+        for turn in answers.values():
             *earlier, (question, _) = turn["path"]
             messages = [text for pair in earlier for text in pair] + [question]
             assert messages in self.generator.requests, (action, self.log, messages)
         chat = self.tab.evaluate("Jakiro.state.chat.id")
-        self.seen |= {run_id: (turn["answer"], chat) for run_id, turn in shown.items()}
+        self.seen |= {run_id: (turn["answer"], chat) for run_id, turn in answers.items()}
         stored = self.tab.evaluate(STORED)
         for run_id, (answer, home) in self.seen.items():
             assert stored.get(run_id) == answer, (action, self.log)
-            assert home != chat or run_id in shown, (action, self.log)
+            assert home != chat or run_id in answers, (action, self.log)
 
 
 @pytest.fixture(scope="module")
 def place():
-    """(generator, Blocks, address) of a page with a quick model and no limits of pace."""
+    """Yield (generator, Blocks, address) of a page with a fast model and no rate limits."""
     generator = Recorder(pace=0.1)
     with served(lambda: generator, **UNLIMITED) as (blocks, address):
         yield generator, blocks, address
@@ -170,7 +170,7 @@ def place():
 
 @pytest.fixture(scope="module")
 def short_place():
-    """The same page with short answers: most are cut, and can be continued."""
+    """Yield the same page with a small token limit: most answers are cut and can be continued."""
     generator = Recorder(pace=0.1)
     with served(lambda: generator, max_new_tokens=24, **UNLIMITED) as (blocks, address):
         yield generator, blocks, address
@@ -303,7 +303,7 @@ def test_the_drawer_lists_chats_and_renames_and_deletes_them(tab):
 
 
 def test_sixty_turns_survive_a_restart_of_the_browser(browser, place, tmp_path):
-    path = next(found for name in BROWSERS if (found := shutil.which(name)))
+    path = next(executable for name in BROWSERS if (executable := shutil.which(name)))
     options = {"executable_path": path, "args": FLAGS.split()}
     fill = """async ([traces, count]) => { const chat = Jakiro.state.chat;
       for (let i = 0; i < count; i += 1) {
@@ -379,7 +379,7 @@ def test_a_chat_of_release_0_10_is_imported(open_tab, place):
     assert set(tab.evaluate(STORED)) >= {name * 32 for name in "abc"}
 
 
-def test_a_text_that_is_read_further_up_stays_and_a_button_leads_to_the_newest(open_tab):
+def test_a_text_that_is_scrolled_up_stays_and_a_button_leads_to_its_end(open_tab):
     with served(lambda: FakeGenerator(default_answer() * 8, pace=1.0), **UNLIMITED) as (_, address):
         tab = open_tab(address, viewport={"width": 1200, "height": 700})
         tab.evaluate("Jakiro.fillForm({ length: 500 })")
@@ -438,7 +438,7 @@ def test_a_chat_that_is_too_long_leaves_out_its_oldest_turns_on_request(open_tab
 def test_copy_says_whether_it_worked(open_tab, place):
     tab = open_tab(place[2])
     ask_to_end(tab, "Why?")
-    # `void` because Playwright calls what an expression returns
+    # `void` because Playwright calls an expression's value if it is a function
     tab.evaluate("document.execCommand = () => false; void (navigator.clipboard.writeText = () => Promise.reject())")
     tab.click('.shown [data-action="copy_answer"]')
     tab.wait_for_selector(f".shown :text-is('{words.BROWSER['copy_failed']}')")

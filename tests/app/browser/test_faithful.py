@@ -1,4 +1,4 @@
-"""What is drawn equals the trace: every step, all phases, folded and unfolded, live, opened, saved."""
+"""The drawing equals the trace: every step and phase, folded and unfolded, live, opened and saved."""
 
 import itertools
 import json
@@ -14,7 +14,7 @@ from tests.app.fake import QUESTION, FakeGenerator, finished_race, traces_of
 
 pytestmark = pytest.mark.browser
 MOUNT = "Jakiro.mountView(document.querySelector('#host'), {}, null, null)"
-# What is on screen: the step of tree and counter, tokens of the answer, and those at the end of the plot's line
+# Reads the step of the tree, the step of the counter, the tokens of the answer, and the tokens in the plot
 DRAWN = """() => [Number(document.querySelector('svg.tree').dataset.step),
   Number(/step (\\d+)/.exec(document.querySelector('.where').textContent)[1]) - 1,
   new Set([...document.querySelectorAll('.answer-text [data-token]')].map((one) => one.dataset.token)).size,
@@ -49,12 +49,12 @@ READ = """async ([indices, unfolded]) => {
 
 
 def state_of(step: dict, index: int) -> str:
-    kept = {0, *step["accepted_path"]}
+    accepted = {0, *step["accepted_path"]}
     if index == 0:
         return "root"
-    if index in kept:
+    if index in accepted:
         return "accepted"
-    return "refused" if step["nodes"][index]["parent"] in kept else "not_reached"
+    return "refused" if step["nodes"][index]["parent"] in accepted else "not_reached"
 
 
 def visible(piece: str) -> str:
@@ -62,36 +62,36 @@ def visible(piece: str) -> str:
     return text.replace("\n\n", "↵×2").replace("\n", "↵")
 
 
-def check(drawn: dict, trace: dict, unfolded: bool) -> None:
-    """One drawing against its step."""
-    step, phase = trace["steps"][drawn["index"]], drawn["phase"]
-    assert drawn["step"] == drawn["index"]
-    nodes = {node["id"]: node for node in drawn["nodes"]}
-    assert len(nodes) == len(drawn["nodes"])
+def check(drawing: dict, trace: dict, unfolded: bool) -> None:
+    """Compare one drawing with its step."""
+    step, phase = trace["steps"][drawing["index"]], drawing["phase"]
+    assert drawing["step"] == drawing["index"]
+    nodes = {node["id"]: node for node in drawing["nodes"]}
+    assert len(nodes) == len(drawing["nodes"])
     bonus = nodes.pop("bonus", None)
-    assert len(nodes) + sum(drawn["folded"]) == len(step["nodes"])
-    assert not (unfolded and drawn["folded"])
+    assert len(nodes) + sum(drawing["folded"]) == len(step["nodes"])
+    assert not (unfolded and drawing["folded"])
     for name, node in nodes.items():
-        own = step["nodes"][int(name)]
+        node_of_step = step["nodes"][int(name)]
         assert node["states"] == ["proposed" if phase == 1 and name != "0" else state_of(step, int(name))]
         ids = [proposer["id"] for proposer in trace["header"]["proposers"]]
-        assert node["hue"] == f"hue-{'root' if name == '0' else ids.index(own['proposer'])}"
+        assert node["hue"] == f"hue-{'root' if name == '0' else ids.index(node_of_step['proposer'])}"
         label = node["label"].removesuffix("…")
-        if name != "0" and "�" not in visible(own["piece"]):
-            assert visible(own["piece"]).startswith(label) and label
+        if name != "0" and "�" not in visible(node_of_step["piece"]):
+            assert visible(node_of_step["piece"]).startswith(label) and label
     columns = {(step["nodes"][int(name)]["depth"], node["x"]) for name, node in nodes.items()}
     assert len(columns) == len({depth for depth, _ in columns}) == len({x for _, x in columns})
     refused = sum(node["states"] == ["refused"] for node in nodes.values())
-    assert drawn["crossbars"] == (refused if phase > 1 else 0)
-    assert (bonus is not None) == (phase == 3) == (drawn["bonus"] == 1)
-    assert drawn["border"] == 0, "only where the answer ends inside the path"
+    assert drawing["crossbars"] == (refused if phase > 1 else 0)
+    assert (bonus is not None) == (phase == 3) == (drawing["bonus"] == 1)
+    assert drawing["border"] == 0, "only where the answer ends inside the path"
     if phase > 1:
         assert {str(i) for i in step["accepted_path"]} <= set(nodes)
     if phase == 3 and "�" not in visible(step["bonus_piece"]):
         assert visible(step["bonus_piece"]).startswith(bonus["label"].removesuffix("…"))
-    said = "".join(own["text"] for own in trace["steps"]) if phase > 1 else text_before(trace, drawn["index"])
-    assert drawn["answer"].replace("�", "").startswith(said.rstrip("�")[: len(said) - 2])
-    assert len(drawn["answer"]) <= len(said) + 2
+    text = "".join(part["text"] for part in trace["steps"]) if phase > 1 else text_before(trace, drawing["index"])
+    assert drawing["answer"].replace("�", "").startswith(text.rstrip("�")[: len(text) - 2])
+    assert len(drawing["answer"]) <= len(text) + 2
 
 
 def text_before(trace: dict, index: int) -> str:
@@ -99,18 +99,18 @@ def text_before(trace: dict, index: int) -> str:
 
 
 def check_all(tab, trace: dict, every: int = 1) -> None:
-    # The last one is cut by the answer's end
+    # The last step is cut by the end of the answer
     indices = list(range(0, len(trace["steps"]) - 1, every))
     for unfolded in (False, True):
-        found = tab.evaluate(READ, [indices, unfolded])
-        assert len(found) == 3 * len(indices)
-        assert unfolded or any(drawn["folded"] for drawn in found)
-        for drawn in found:
-            check(drawn, trace, unfolded)
+        drawings = tab.evaluate(READ, [indices, unfolded])
+        assert len(drawings) == 3 * len(indices)
+        assert unfolded or any(drawing["folded"] for drawing in drawings)
+        for drawing in drawings:
+            check(drawing, trace, unfolded)
 
 
 def ticks_of(nodes: int = 40) -> tuple[list[str], dict]:
-    """The updates of a race, one event each, and the trace of its Jakiro lane."""
+    """Return the updates of a race, one event each, and the trace of its Jakiro lane."""
     race = FakeGenerator().race(QUESTION, SamplingParams(max_new_tokens=60), tree=TreeConfig(nodes=nodes, depth=6))
     events = [("header", method, trace.header) for method, trace in race.traces.items()]
     events += [("step", *step) for step in race]
@@ -142,40 +142,40 @@ def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
         [ticks, seen, "a" * 32],
     )
     modules.wait_for_selector('.jk-view[data-finished="true"]')
-    asked = modules.evaluate("window.asked")
-    assert all(right for right, _ in asked) and len(asked) >= 2 and asked[0][1] == 3
+    requests = modules.evaluate("window.asked")
+    assert all(right for right, _ in requests) and len(requests) >= 2 and requests[0][1] == 3
     check_all(modules, trace, every=3)
     assert modules.evaluate("Object.keys(Jakiro.moves.state.run.lanes).length") == 2
 
 
 @pytest.mark.parametrize("unknown", [0, 10])
 def test_an_answer_that_begins_while_the_server_is_asked_for_it_is_not_taken_for_gone(modules, unknown):
-    """The server looked before the question came to it, and is heard after the first words."""
+    """The server looks before the question arrives; its reply arrives after the first words."""
     made, trace = ticks_of(nodes=64)
     ticks = dict(enumerate(made))
-    begun = {number: ticks[number] for number in range(20)}
-    found = modules.evaluate(
+    first_ticks = {number: ticks[number] for number in range(20)}
+    result = modules.evaluate(
         """async ([begun, rest, unknown, id]) => {
-             let tell;
-             const server = { missed: () => new Promise((told) => (tell = told)), recording_names: async () => [] };
+             let answer;
+             const server = { missed: () => new Promise((done) => (answer = done)), recording_names: async () => [] };
              Jakiro.mountView(document.querySelector('#host'), {}, null, server);
              const run = Jakiro.begin(id, { typed: 'Why?' });
              run.unknown = unknown;
              const asked = Jakiro.fetchMissed(run);
              Jakiro.receive({ run: id, ticks: begun });
-             tell(null);
+             answer(null);
              await asked;
              const seen = [run.finished, Jakiro.notice.hidden];
              Jakiro.receive({ run: id, ticks: rest });
              return seen; }""",
-        [begun, {number: ticks[number] for number in range(20, len(ticks))}, unknown, "a" * 32],
+        [first_ticks, {number: ticks[number] for number in range(20, len(ticks))}, unknown, "a" * 32],
     )
-    assert found == [False, True]
+    assert result == [False, True]
     modules.wait_for_selector('.jk-view[data-finished="true"]')
     check_all(modules, trace, every=12)
 
 
-def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modules, open_tab, tmp_path):
+def test_an_opened_file_and_the_page_saved_from_it_draw_the_trace(modules, open_tab, tmp_path):
     traces = finished_race(length=60, nodes=64, depth=6).traces
     trace, text = traces["jakiro"].to_dict(), web.recording_text(traces)
     modules.evaluate(
@@ -187,7 +187,7 @@ def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modu
     check_all(modules, trace, every=5)
     assert modules.evaluate("Jakiro.asJson(Jakiro.moves.state.run)") == text
     path = tmp_path / "replay.html"
-    path.write_text(replay.replay_page(text, "x"))  # which is what the browser saves
+    path.write_text(replay.replay_page(text, "x"))  # as saved by the browser
     tab = opened_alone(open_tab, path)
     tab.wait_for_selector("svg.tree")
     check_all(tab, trace, every=8)
@@ -195,7 +195,7 @@ def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modu
 
 
 def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
-    """Tree, step counter, text and plot show the same step, whichever updates came since the draw before."""
+    """Tree, step counter, text and plot show the same step, for any updates since the last draw."""
     modules.evaluate(MOUNT)
     modules.wait_for_function("window.Plotly")
     moments = modules.evaluate(
@@ -215,12 +215,12 @@ def test_each_draw_of_a_growing_answer_is_one_moment_everywhere(modules):
         ticks_of(nodes=8)[0],
     )
     assert len({step for step, *_ in moments}) >= 3
-    for step, drawn, written in moments:
-        assert drawn == [step, written, written]
+    for step, shown_counts, written in moments:
+        assert shown_counts == [step, written, written]
 
 
 @pytest.mark.parametrize("key", ["Enter", " "])
-def test_a_folded_branch_opens_with_enter_and_with_space_though_its_step_is_drawn_anew(modules, key):
+def test_a_folded_branch_opens_with_enter_and_with_space_after_its_step_is_redrawn(modules, key):
     show(modules, traces_of(length=60, nodes=64, depth=6), step=1)
     modules.wait_for_function("document.querySelector('.columns .plot')?.data && document.querySelector('.tree .pill')")
     parent = modules.get_attribute(".tree .pill", "data-parent")
@@ -236,7 +236,7 @@ def test_a_folded_branch_opens_with_enter_and_with_space_though_its_step_is_draw
 
 @pytest.mark.parametrize("pace", ["slow", "normal"])
 def test_a_replay_shows_one_step_everywhere_and_no_word_flies_into_the_next_one(modules, pace):
-    """Tree, counter, text and plot agree in samples every 100 ms; what moves in a phase has arrived before the next."""
+    """Tree, counter, text and plot agree in samples every 100 ms; a movement ends within its phase."""
     show(modules, traces_of(nodes=8), source="opened", step=0)
     modules.wait_for_function("document.querySelector('.columns .plot')?.data")
     samples = modules.evaluate(

@@ -31,12 +31,12 @@ def as_css(colour: str) -> str:
 def test_the_plot_of_a_recording_has_the_points_of_the_python_figure(modules, traces):
     show(modules, traces, step=0)
     modules.wait_for_function("() => document.querySelector('.columns .plot')?.data?.[1]?.x.length > 40")
-    drawn = modules.evaluate(
+    drawn_lines = modules.evaluate(
         "document.querySelector('.columns .plot').data.map(({ x, y, line, name }) => ({ x, y, line, name }))"
     )
     lines = python_figure(traces).data
-    assert len(drawn) == len(lines) == 2
-    for page, python in zip(drawn, lines, strict=True):
+    assert len(drawn_lines) == len(lines) == 2
+    for page, python in zip(drawn_lines, lines, strict=True):
         assert page["y"] == list(python.y)
         assert page["x"] == pytest.approx(list(python.x), abs=1e-9)
         assert page["line"]["dash"] == python.line.dash and page["line"]["shape"] == python.line.shape

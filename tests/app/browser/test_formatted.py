@@ -1,4 +1,4 @@
-"""Answers as their Markdown says: every character and every token is there, whatever a model writes."""
+"""Answers rendered as Markdown contain every character and token, for any text of a model."""
 
 import re
 
@@ -50,12 +50,12 @@ HOSTILE = {
 
 
 def traces_of(text: str, every: int = 3) -> dict:
-    """An answer whose tokens are pieces of a text, without a regard for its format."""
+    """Return the traces of an answer whose tokens cut a text at every third character."""
     pieces = [text[start : start + every].encode() for start in range(0, len(text), every)]
     return fake_traces(pieces, 20_000, nodes=8)
 
 
-def drawn(tab, text: str, every: int = 3) -> dict:
+def draw(tab, text: str, every: int = 3) -> dict:
     return tab.evaluate(
         """async traces => {
           const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
@@ -72,22 +72,22 @@ def drawn(tab, text: str, every: int = 3) -> dict:
             copied, tail: view.tail.textContent,
             names: [...new Set([...view.text.querySelectorAll('*')].map((one) => one.localName))],
             tokens: new Set([...view.text.querySelectorAll('[data-token]')].map((one) => one.dataset.token)).size,
-            wanted: lane.tokens.filter(({ special }) => !special).length }; }""",
+            num_tokens: lane.tokens.filter(({ special }) => !special).length }; }""",
         traces_of(text, every),
     )
 
 
 def test_code_lists_tables_and_headings_keep_every_token_and_code_is_copied_as_written(functions):
-    found = drawn(functions, ANSWER)
-    assert found["text"] == ANSWER and found["tokens"] >= found["wanted"]
-    assert found["copied"] == "def draw(moment):\n    pane.draw(moment)"
+    result = draw(functions, ANSWER)
+    assert result["text"] == ANSWER and result["tokens"] >= result["num_tokens"]
+    assert result["copied"] == "def draw(moment):\n    pane.draw(moment)"
     elements = {"ol", "ul", "li", "strong", "em", "code", "pre", "table", "th", "td", "h4", "blockquote"}
-    assert elements <= set(found["names"])
-    assert "a" not in found["names"], "a link stays text"
+    assert elements <= set(result["names"])
+    assert "a" not in result["names"], "a link stays text"
     for hidden in ("**", "```", "| ---", "##", "---"):
-        assert hidden not in found["shown"]
-    for kept in ("def draw(moment):\n    pane.draw(moment)", "[a link](https://example.org)", "\\( x_1 \\)", "&amp;"):
-        assert kept in found["shown"]
+        assert hidden not in result["shown"]
+    for text in ("def draw(moment):\n    pane.draw(moment)", "[a link](https://example.org)", "\\( x_1 \\)", "&amp;"):
+        assert text in result["shown"]
 
 
 GROWING = (
@@ -122,21 +122,21 @@ def test_an_answer_that_grows_or_shrinks_looks_like_one_drawn_at_once(functions,
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_markdown_is_text(functions, name):
-    found = drawn(functions, HOSTILE[name], every=20)
-    assert found["ran"] is None
-    assert found["text"] == HOSTILE[name]
-    assert not {"script", "img", "a", "b", "iframe"} & set(found["names"])
+    result = draw(functions, HOSTILE[name], every=20)
+    assert result["ran"] is None
+    assert result["text"] == HOSTILE[name]
+    assert not {"script", "img", "a", "b", "iframe"} & set(result["names"])
 
 
-def test_a_line_that_comes_three_times_gets_a_word(functions):
-    twice, thrice = (drawn(functions, "The same line here.\n" * times)["tail"] for times in (2, 3))
+def test_a_line_that_is_repeated_three_times_has_a_note(functions):
+    twice, thrice = (draw(functions, "The same line here.\n" * times)["tail"] for times in (2, 3))
     assert words.BROWSER["repeats_itself"] in thrice and words.BROWSER["repeats_itself"] not in twice
 
 
 def test_the_modules_load_by_themselves_as_a_browser_loads_them(open_tab):
-    """Unjoined, so that an import of what is not there is an error."""
+    """Load the modules without bundling, so that a missing export is an error."""
     tab = open_tab(None)
-    given = re.match(r"window\.Jakiro = (.*);\n", web.script())[1]
+    data = re.match(r"window\.Jakiro = (.*);\n", web.script())[1]
 
     def served(route) -> None:
         name = route.request.url.removeprefix("http://localhost/")
@@ -147,7 +147,7 @@ def test_the_modules_load_by_themselves_as_a_browser_loads_them(open_tab):
     tab.goto("http://localhost/")
     more = web.for_script(lesson_words.BROWSER | benchmark_words.FIRST | benchmark_words.BROWSER)
     tab.evaluate(
-        f"() => {{ window.Jakiro = {given}; Object.assign(Jakiro.words, {more}); Jakiro.benchmarkForm = {{}}; }}"
+        f"() => {{ window.Jakiro = {data}; Object.assign(Jakiro.words, {more}); Jakiro.benchmarkForm = {{}}; }}"
     )
     loaded = tab.evaluate(
         "async names => { for (const name of names) await import('/' + name); return names.length; }",

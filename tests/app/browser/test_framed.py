@@ -1,7 +1,7 @@
-"""In a frame as tall as the page, as the Hub shows a Space: what belongs to the window is in view where a person is.
+"""The page in a frame of its full height, as on the Hub: drawers, cards and headings are in the visible part.
 
-The Hub's side is stood in for by a few lines that keep iframe-resizer's contract, of which Gradio's page brings the
-other half: the frame gets the height that the page asks for, does not scroll by itself, and the page around it does.
+A small page stands in for the Hub and implements the parent side of iframe-resizer; Gradio includes the child side.
+The frame gets the height that the page requests and does not scroll; the page around it does.
 """
 
 import http.server
@@ -17,7 +17,7 @@ from tests.server.served import PATIENCE
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 
-# Of another site than the page
+# The Hub's page is on another site than the page in its frame
 HEADER = 60
 HUB_PAGE = """<!doctype html><html lang="en"><head><title>A Space</title>
 <meta name="viewport" content="width=device-width"><style>body { margin: 0 } header { height: %dpx; background: #ddd }
@@ -63,14 +63,14 @@ iframe { display: block; width: 100%%; border: 0; min-height: calc(100vh - %dpx)
 
 @pytest.fixture(scope="module")
 def framed_address():
-    shown = mock.patch.dict("os.environ", JAKIRO_FRAME_ANCESTORS="http://localhost:*")
-    with shown, served(lambda: FakeGenerator(pace=0.05)) as (_, address):
+    environment = mock.patch.dict("os.environ", JAKIRO_FRAME_ANCESTORS="http://localhost:*")
+    with environment, served(lambda: FakeGenerator(pace=0.05)) as (_, address):
         yield address
 
 
 @pytest.fixture(scope="module")
 def hub(framed_address, tmp_path_factory):
-    """The address of a page on another site that shows the page in a frame."""
+    """Yield the address of a page on another site that shows the page in a frame."""
     folder = tmp_path_factory.mktemp("hub")
     (folder / "index.html").write_text(HUB_PAGE % (HEADER, HEADER, framed_address))
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=folder)
@@ -82,7 +82,7 @@ def hub(framed_address, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[(390, 844), (1440, 900)], ids=["phone", "desktop"])
 def tab(request, tabs, hub):
-    """The Hub's tab once the page in its frame has a height; all tests of a width share it."""
+    """Yield the Hub's tab once the page in its frame has a height; all tests of a width share it."""
     width, height = request.param
     tab = tabs.open(None, [], viewport={"width": width, "height": height})
     tab.goto(hub)
@@ -97,7 +97,7 @@ def tab(request, tabs, hub):
 
 @pytest.fixture
 def framed(tab):
-    """(the Hub's tab, the page in its frame), at the top of the tab Watch with an answer."""
+    """Return (the Hub's tab, the page in its frame), scrolled to the top of the tab Watch with an answer."""
     page = tab.wait_for_selector("#space").content_frame()
     page.click('[role="tab"][data-tab="watch"]')
     tab.evaluate("window.scrollTo(0, 0)")
@@ -110,7 +110,7 @@ def wait_for_height(page) -> None:
 
 
 def see(page, selector: str, share: float = 0.999) -> None:
-    """Waits until so much of an element is on the person's screen, by the browser's own account."""
+    """Wait until this share of an element is in the visible part of the window."""
     from playwright.sync_api import expect
 
     expect(page.locator(selector).first, selector).to_be_in_viewport(ratio=share, timeout=1000 * PATIENCE)
@@ -118,18 +118,18 @@ def see(page, selector: str, share: float = 0.999) -> None:
 
 WHOLE = """() => [...document.querySelectorAll('.jk-view')]
   .every((view) => view.getBoundingClientRect().bottom <= innerHeight + 1)"""
-# What each tab shows once its code and its data are there
+# An element of each tab that appears after its code and data
 SHOWS = {
     "race": ".race .lane.chosen", "lesson": ".stop", "recordings": ".recording-card", "benchmark": ".bench-results h2",
     "watch": ".answer-text .token",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "shown"), SHOWS.items(), ids=SHOWS)
-def test_the_frame_is_as_tall_as_the_page_on_every_tab_and_nothing_is_cut(framed, name, shown):
+@pytest.mark.parametrize(("name", "content"), SHOWS.items(), ids=SHOWS)
+def test_the_frame_is_as_tall_as_the_page_on_every_tab_and_nothing_is_cut(framed, name, content):
     tab, page = framed
     page.click(f'[role="tab"][data-tab="{name}"]')
-    page.wait_for_selector(shown)
+    page.wait_for_selector(content)
     wait_for_height(page)
     page.wait_for_function(WHOLE)
     assert page.evaluate("innerHeight") == tab.evaluate("document.querySelector('iframe').offsetHeight")
@@ -137,12 +137,12 @@ def test_the_frame_is_as_tall_as_the_page_on_every_tab_and_nothing_is_cut(framed
 
 
 def test_question_row_and_answer_are_on_the_first_screen_and_on_a_laptop_the_play_bar(framed):
-    """The page learns of the window around it by the answer to its `pageInfo`."""
+    """The page receives the size of the window by its `pageInfo` request."""
     tab, page = framed
     see(page, "#question textarea")
     see(page, ".answer-text .selected", share=0.5)
     before = tab.viewport_size
-    # The Hub's header stands above 700 pixels of the frame, or within them
+    # The Hub's header is above 700 pixels of the frame, or takes a part of them
     for height in (700 + HEADER, 700):
         tab.set_viewport_size({"width": 1200, "height": height})
         page.wait_for_function(
@@ -174,7 +174,7 @@ def test_the_cards_of_a_token_and_of_a_word_are_on_screen(framed):
     for place in ("first", "last"):
         node = getattr(page.locator(":is(svg.tree .node, .ladder [data-node]):visible"), place)
         spot = node.evaluate("node => node.getBoundingClientRect().top")
-        # As low on the screen as a person may have scrolled
+        # The node is at the lower edge of the screen
         tab.evaluate(f"window.scrollTo(0, {HEADER} + {spot} - innerHeight + 40)")
         wait_for_frames(page)
         node.click(force=True)

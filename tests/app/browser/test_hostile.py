@@ -1,6 +1,6 @@
-"""Text that wants to be code: typed by a person, written by a model, in titles and in files, on every tab and export.
+"""Text with code in it stays text: in questions, answers, titles and files, on every tab and in every export.
 
-Each piece, if it ran, would set `window.ran` or send a request; tabs fail on any request that leaves the machine.
+Each piece would set `window.ran` or send a request if it ran; tabs fail on any request to another machine.
 """
 
 import codecs
@@ -45,17 +45,17 @@ CODE = ".jk-view :is(script, img, iframe, style, a[href^='javascript'], [onload]
 
 
 def shown_as_text(tab) -> None:
-    """Nothing ran, and nothing that people or models wrote became an element."""
+    """Check that no script ran and that no text of visitors or models became an element."""
     assert tab.evaluate("window.ran") is None
     assert tab.locator(CODE).count() == 0
 
 
 def walk_through(tab) -> None:
-    """Every view of an answer: tokens, formatted and not, tree, card, list, mask and plot as tables, race."""
+    """Open every view of an answer: formatted and plain text, tree, card, list, mask and plot as tables, race."""
     tab.evaluate("Jakiro.setTab('watch'); Jakiro.moves.seek(1)")
     tab.wait_for_selector('svg.tree[data-step="1"]')
     shown_as_text(tab)
-    # By place, not by element: the tree may be drawn once more meanwhile
+    # A locator, not an element handle: the tree may be redrawn between two actions
     for place in range(3):
         tab.locator(".tree .node .reach").nth(place).hover(force=True)
         tab.wait_for_function("() => document.querySelectorAll('.jk-card *').length > 2")
@@ -78,7 +78,7 @@ def walk_through(tab) -> None:
 
 @pytest.fixture(scope="module")
 def hostile_address(tmp_path_factory):
-    """A page whose model answers with hostile text, and whose recordings have hostile titles."""
+    """Yield the address of a page with hostile answers and hostile titles of recordings."""
     folder = tmp_path_factory.mktemp("recordings")
     recording = record.record(FakeGenerator(PIECES), SCENARIO)
     recording |= {"title": HOSTILE[1], "why": "".join(HOSTILE[:8])}
@@ -176,8 +176,8 @@ def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
     shown_as_text(tab)
 
 
-def test_the_server_reaches_out_to_nobody(open_tab, fake_address, loopback_guard):
-    """The guard of all browser tests refuses and lists what the server's process tries; here it is seen to work."""
+def test_the_server_connects_to_no_other_machine(open_tab, fake_address, loopback_guard):
+    """The network guard of all browser tests refuses and lists the attempts of the server's process."""
     import socket
 
     with pytest.raises(ConnectionRefusedError), socket.socket() as program:

@@ -1,4 +1,4 @@
-"""The page by keyboard alone: from the question to the answer, the tree, a card, the list and a saved file."""
+"""The page works with the keyboard only: from the question to the answer, the tree, a card, the list and a file."""
 
 import json
 
@@ -20,14 +20,14 @@ FOCUS = """() => {
 
 
 def tab_to(tab, selector: str, key: str = "Tab") -> list[dict]:
-    """Presses Tab until the focus is on the element; returns every place it came through."""
+    """Press Tab until the element has the focus; return the data of every element on the way."""
     passed = []
     for _ in range(MOST_TABS):
         tab.keyboard.press(key)
         passed.append(tab.evaluate(FOCUS))
         if tab.evaluate("selector => document.activeElement.matches(selector)", selector):
             return passed
-    raise AssertionError(f"{selector} was not reached: {[one['name'] for one in passed]}")
+    raise AssertionError(f"{selector} was not reached: {[element['name'] for element in passed]}")
 
 
 def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
@@ -69,14 +69,15 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     saved = json.loads(download.value.path().read_text(encoding="utf-8"))
     assert set(saved["traces"]) == {"autoregressive", "jakiro"}
 
-    order = list(dict.fromkeys(one["place"] for one in passed if one["place"]))
+    order = list(dict.fromkeys(element["place"] for element in passed if element["place"]))
     assert order == ["answer", "numbers", "question", "tree", "steps"], "the order on screen"
-    passed = [one for one in passed if not one["name"].startswith("BODY")]  # between the page's end and its beginning
-    assert all(one["seen"] for one in passed), [one["name"] for one in passed if not one["seen"]]
-    assert all(one["ring"] for one in passed), [one["name"] for one in passed if not one["ring"]]
+    # The body has the focus between the last and the first element
+    passed = [element for element in passed if not element["name"].startswith("BODY")]
+    assert all(element["seen"] for element in passed), [element["name"] for element in passed if not element["seen"]]
+    assert all(element["ring"] for element in passed), [element["name"] for element in passed if not element["ring"]]
 
 
-def test_the_skip_link_comes_first_and_tabs_and_stops_are_walked_with_keys(open_tab, fake_address):
+def test_the_skip_link_comes_first_and_keys_move_through_tabs_and_stops(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
     tab.wait_for_selector(".answer-text .token")
@@ -105,4 +106,4 @@ def test_the_skip_link_comes_first_and_tabs_and_stops_are_walked_with_keys(open_
     tab.keyboard.press("Space")
     tab.locator(".chain-link").nth(1).wait_for()
     assert tab.locator(".chain-link").count() == 2
-    assert all(one["seen"] and one["ring"] for one in passed), passed
+    assert all(element["seen"] and element["ring"] for element in passed), passed

@@ -1,4 +1,4 @@
-"""The layout: one screen on desktops, in frames and on projectors, one column on phones, and nothing moves."""
+"""The layout fits one screen on desktops, in frames and on projectors, has one column on phones, and is stable."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from tests.app.conftest import seek, show, wait_for_frames
 from tests.app.fake import traces_of
 
 pytestmark = pytest.mark.browser
-# Sizes at which the page does not scroll, with what is set on <html>
+# Sizes at which the page does not scroll, with the class of <html>
 ONE_SCREEN = {
     "laptop": (1366, 768, ""),
     "720p": (1280, 720, ""),
@@ -55,7 +55,7 @@ def test_nothing_of_the_figure_moves_between_phases_and_steps(modules, width):
             tab.evaluate("phase => Jakiro.moves.setPhase(phase)", phase)
             wait_for_frames(tab)
             places.append(tab.evaluate(PLACES))
-    assert all(one == places[0] for one in places[1:]), places
+    assert all(place == places[0] for place in places[1:]), places
 
 
 @pytest.mark.parametrize("width", [1024, 768, 390, 320])
@@ -79,7 +79,7 @@ def test_a_large_tree_is_folded_to_rows_that_can_be_read(modules):
     assert tab.locator("dialog svg.tree .pill").count() == 0
 
 
-def test_a_small_tree_says_under_each_guess_what_the_check_found(modules):
+def test_a_small_tree_has_the_result_under_each_guess(modules):
     tab = opened(modules, 1366, 768, nodes=6, depth=3)
     tab.evaluate("Jakiro.moves.setPhase(1)")
     wait_for_frames(tab)
@@ -160,8 +160,8 @@ def test_facts_and_actions_of_an_answer_do_not_overlap(modules, width):
     rect = "(one) => (({ left, right, top, bottom }) => [left, right, top, bottom])(one.getBoundingClientRect())"
     boxes = tab.evaluate(f"[...{facts}].map({rect})")
     assert len(boxes) >= 3
-    for one, other in itertools.combinations(boxes, 2):
-        (left, right, top, bottom), (other_left, other_right, other_top, other_bottom) = one, other
+    for first, second in itertools.combinations(boxes, 2):
+        (left, right, top, bottom), (other_left, other_right, other_top, other_bottom) = first, second
         assert right <= other_left + 1 or other_right <= left + 1 or bottom <= other_top + 1 or other_bottom <= top + 1
     assert min(left for left, *_ in boxes) >= 0 and max(right for _, right, *_ in boxes) <= width
 
@@ -179,5 +179,5 @@ def test_fields_are_dark_in_dark_mode_with_their_spinners(open_tab, fake_address
     schemes = (
         "[...document.querySelectorAll('#settings input[type=number]')].map((one) => getComputedStyle(one).colorScheme)"
     )
-    found = tab.evaluate(schemes)
-    assert len(found) > 5 and set(found) == {"dark"}
+    colour_schemes = tab.evaluate(schemes)
+    assert len(colour_schemes) > 5 and set(colour_schemes) == {"dark"}

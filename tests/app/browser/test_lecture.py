@@ -1,4 +1,4 @@
-"""A lecture: everything by a clicker's keys at 1920 × 1080 in projector mode, with nothing below the fold."""
+"""A lecture in projector mode at 1920 × 1080 works with the keys of a clicker and without scrolling."""
 
 import pytest
 
@@ -27,9 +27,9 @@ def test_keys_act_wherever_the_focus_is_but_in_text_fields(tab):
     for focus in (".live-button, .icon-button", '[data-tab="watch"]'):
         tab.evaluate("Jakiro.moves.seek(1)")
         tab.evaluate("selector => document.querySelector(selector).focus()", focus)
-        for key, wanted in (("PageDown", "2"), ("ArrowRight", "3"), ("ArrowLeft", "2"), ("PageUp", "1")):
+        for key, expected in (("PageDown", "2"), ("ArrowRight", "3"), ("ArrowLeft", "2"), ("PageUp", "1")):
             tab.keyboard.press(key)
-            tab.wait_for_function(step, arg=wanted)
+            tab.wait_for_function(step, arg=expected)
     tab.evaluate("document.documentElement.classList.remove('projector')")
     tab.focus("#question textarea")
     tab.keyboard.press("ArrowLeft")
@@ -43,7 +43,7 @@ SAID = f"""said => document.querySelector('#view .keys-hint').textContent === sa
 
 
 def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
-    """Each press plays something of the stop, or turns the page; the plan's nine stops come in turn."""
+    """Each press plays a part of the stop or opens the next; the nine stops follow in order."""
     tab.click('[data-tab="lesson"]')
     tab.wait_for_selector("#lesson .stop[data-stop='1']")
     seen = []
@@ -52,9 +52,9 @@ def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
         lowest = tab.evaluate(LOWEST, "#lesson .stop, #lesson .stop-pane")
         assert lowest <= 1080, f"stop {stop} ends at {lowest}"
         if stop == 8:
-            assert tab.is_visible("#lesson .chances-box p.muted"), "what the chances are is said in a hall too"
+            assert tab.is_visible("#lesson .chances-box p.muted"), "the chances are explained in a hall too"
         seen.append(stop)
-        before = tab.inner_html("#lesson .stop-screen")  # what it says, its controls and numbers included
+        before = tab.inner_html("#lesson .stop-screen")  # with its text, controls and numbers
         tab.keyboard.press("PageDown")
         tab.wait_for_function(
             "before => document.body.dataset.jakiroTab !== 'lesson'"
@@ -76,7 +76,7 @@ def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
     tab.wait_for_function("() => Jakiro.moves.state.playing && Jakiro.moves.state.time !== null")
 
 
-def test_a_question_is_typed_on_a_key_and_its_row_goes_again(tab):
+def test_a_key_opens_the_question_row_and_sending_hides_it(tab):
     tab.evaluate("Jakiro.setTab('recordings')")
     tab.wait_for_selector(".keys-hint", state="hidden")  # keys do nothing there
     tab.click('[data-tab="watch"]')

@@ -1,4 +1,4 @@
-"""How it works: every stop's control moves what it should and nothing else, checked against sums done in Python."""
+"""The tab "How it works": every control changes its own values only, which equal calculations in Python."""
 
 import math
 
@@ -21,7 +21,7 @@ def recorded():
 
 @pytest.fixture(scope="module")
 def tab(tabs):
-    """One tab for all stops."""
+    """Yield the tab that all tests share."""
     tab = tabs.open(None, [], reduced_motion="reduce")
     of.mount(tab)
     yield tab
@@ -72,8 +72,8 @@ def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded)
 
 def test_each_guess_makes_it_less_likely_that_all_hold(tab, recorded):
     of.go(tab, 2)
-    step = recorded.steps("greedy")[of.shown(tab)]
-    chain = of.favourite(step)[:5]
+    step = recorded.steps("greedy")[of.shown_step(tab)]
+    chain = of.most_likely_chain(step)[:5]
     chances = []
     for node in chain:
         of.press(tab, "more")
@@ -113,10 +113,10 @@ def test_without_the_contrastive_branch_a_level_goes_and_the_passes_stay(tab):
 
 def test_fewer_candidates_are_the_likeliest_ones_judged_again(tab, recorded):
     of.go(tab, 5)
-    step = recorded.steps("greedy")[of.shown(tab)]
+    step = recorded.steps("greedy")[of.shown_step(tab)]
     for candidates in (4, 24, 63):
         of.slide(tab, "candidates", candidates)
-        nodes = of.likeliest(step, candidates)
+        nodes = of.most_likely(step, candidates)
         assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(nodes))
         assert of.result(tab, "kept") == (f"Judged again: {of.accepted(step, nodes)} kept, plus the target’s own token")
         expected = 1 + sum(math.exp(step["score"][node]) for node in nodes[1:])
@@ -124,16 +124,16 @@ def test_fewer_candidates_are_the_likeliest_ones_judged_again(tab, recorded):
         assert float(tab.inner_text('[data-figure="check"]').split()[0]) == pytest.approx(
             recorded.check_ms(candidates + 1), abs=0.51
         )
-        taus = [of.accepted(one, of.likeliest(one, candidates)) + 1 for one in recorded.steps("greedy")]
+        taus = [of.accepted(tree, of.most_likely(tree, candidates)) + 1 for tree in recorded.steps("greedy")]
         assert float(tab.inner_text('[data-figure="tau"]')) == pytest.approx(sum(taus) / len(taus), abs=0.006)
-    fewest, most = (of.accepted(step, of.likeliest(step, candidates)) for candidates in (4, 63))
+    fewest, most = (of.accepted(step, of.most_likely(step, candidates)) for candidates in (4, 63))
     assert fewest < most == len(step["accepted_path"]), "a large tree should keep more"
 
 
 def test_a_row_of_the_mask_is_right_only_with_its_path(tab, recorded):
     of.go(tab, 6)
-    step = recorded.steps("greedy")[of.shown(tab)]
-    nodes = of.likeliest(step, 6)
+    step = recorded.steps("greedy")[of.shown_step(tab)]
+    nodes = of.most_likely(step, 6)
     parents = [nodes.index(step["parent"][node]) if node else -1 for node in nodes]
     row = int(tab.get_attribute("tr.asked", "data-row"))
     path, at = [], row
@@ -163,9 +163,9 @@ def test_a_guess_comes_before_the_verdict_and_the_score_is_kept(tab, recorded):
             tab.keyboard.press("Enter")  # at the root: nothing is kept
         of.press(tab, "reveal")
         of.press(tab, "reveal")
-        kept = tab.locator(".stop .node.accepted").count()
-        assert f"adds {kept + 1} token" in of.result(tab, "verdict")
-        gained += kept + 1
+        num_kept = tab.locator(".stop .node.accepted").count()
+        assert f"adds {num_kept + 1} token" in of.result(tab, "verdict")
+        gained += num_kept + 1
         if number < 3:
             of.press(tab, "reveal")
     score = of.result(tab, "score").split()[1]
@@ -195,19 +195,19 @@ def test_temperature_and_top_p_change_the_shares_of_a_recorded_words_alternative
     of.go(tab, 8)
     of.press(tab, "seed", "1")
     header, steps = recorded.payloads("seed-1-shared", "jakiro", "header")[0], recorded.steps("seed-1-shared")
-    places = [*header["first_alternatives"], *(each for step in steps for each in step["alternatives"])]
+    places = [*header["first_alternatives"], *(alternative for step in steps for alternative in step["alternatives"])]
     surest = [tokens[1][-1] for _, tokens in places]
     place = surest.index(min(surest))
     assert of.result(tab, "chances-place").startswith(f"Word {place + 1}, after")
-    logs = [each[-1] for each in places[place][1][1:]]
+    logs = [alternative[-1] for alternative in places[place][1][1:]]
     for temperature, top_p in ((1, 1), (0, 1), (0.5, 1), (2, 1), (1, 0.6), (2, 0.3)):
         of.slide(tab, "temperature", temperature)
         of.slide(tab, "top-p", top_p)
         weights = [math.exp((log - logs[0]) / temperature) if temperature else float(log == logs[0]) for log in logs]
-        kept = [weight if sum(weights[:i]) < top_p * sum(weights) else 0 for i, weight in enumerate(weights)]
+        top_weights = [weight if sum(weights[:i]) < top_p * sum(weights) else 0 for i, weight in enumerate(weights)]
         shares = tab.eval_on_selector_all(".chance", "rows => rows.map(row => Number(row.dataset.share))")
-        assert shares == pytest.approx([weight / sum(kept) for weight in kept], abs=2e-4)
-        assert of.result(tab, "chances") == f"{sum(map(bool, kept))} of these 5 are possible."
+        assert shares == pytest.approx([weight / sum(top_weights) for weight in top_weights], abs=2e-4)
+        assert of.result(tab, "chances") == f"{sum(map(bool, top_weights))} of these 5 are possible."
     of.press(tab, "word-after")
     assert of.result(tab, "chances-place").startswith(f"Word {place + 2}, after")
 
@@ -255,15 +255,15 @@ def test_back_and_next_walk_the_six_stops_and_the_four_that_say_more(tab, stops)
 
 def test_the_family_stop_shows_each_methods_tree_at_places_where_all_begin_a_step(tab, recorded):
     begins = {method: recorded.begins("family", method) for method in FAMILY}
-    places = sorted(set.intersection(*(set(found) for found in begins.values())))
+    places = sorted(set.intersection(*(set(steps) for steps in begins.values())))
     assert len(places) > 5
     of.go(tab, 10)
     for number in (1, len(places) // 2):
         of.slide(tab, "place", number)
         steps = [begins[method][places[number - 1]] for method in FAMILY]
         expected = [[len(step["parent"]) - 1, len(step["accepted_path"])] for step in steps]
-        shown = "rows => rows.map(({ cells }) => [Number(cells[1].textContent), Number(cells[3].textContent)])"
-        assert tab.eval_on_selector_all(".family-table tbody tr", shown) == expected
+        read_rows = "rows => rows.map(({ cells }) => [Number(cells[1].textContent), Number(cells[3].textContent)])"
+        assert tab.eval_on_selector_all(".family-table tbody tr", read_rows) == expected
         assert f"{places[number - 1]} tokens into the answer" in of.result(tab, "place")
         for place, step in enumerate(steps):
             of.press(tab, "method", str(place))

@@ -1,4 +1,4 @@
-"""Links: what a copied one holds, what an opened one does, and what a bad one does not."""
+"""Links: the content of a copied link, the effect of an opened one, and the refusal of a bad one."""
 
 from unittest import mock
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -27,9 +27,9 @@ def press_copy(tab) -> None:
 
 
 def copied(tab) -> str:
-    """The link that Copy link of the tab on screen hands out, and what it says."""
+    """Return the link that "Copy link" of the visible tab puts on the clipboard."""
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    # What an earlier copy said goes first
+    # Remove the status of an earlier copy
     tab.evaluate("document.querySelectorAll('.copy-status').forEach((line) => line.replaceChildren())")
     press_copy(tab)
     tab.wait_for_function("() => [...document.querySelectorAll('.copy-status')].some(line => line.textContent)")
@@ -47,13 +47,13 @@ def settle(tab) -> None:
 
 
 def opened(open_tab, address: str, link: str, **options):
-    """A page opened by a link made for another address; lists the answers it was asked for."""
+    """Open a link of another address on this page; return the tab and the bodies of its answer requests."""
     tab = open_tab(None, **options)
-    asked = []
-    tab.on("request", lambda request: asked.append(request.post_data) if "queue/join" in request.url else None)
+    requests = []
+    tab.on("request", lambda request: requests.append(request.post_data) if "queue/join" in request.url else None)
     parts = urlsplit(link)
     tab.goto(f"{address}{'?' + parts.query if parts.query else ''}{'#' + parts.fragment if parts.fragment else ''}")
-    return tab, asked
+    return tab, requests
 
 
 def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(open_tab, fake_address, other_address):
@@ -82,36 +82,36 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     form = tab.evaluate("Jakiro.formNow()")
     assert (form["temperature"], form["suppress-tokens"]) == (0.7, "3,9")
 
-    there, asked = opened(open_tab, other_address, link)
-    there.wait_for_selector("#jk-chip.ready")
-    there.wait_for_function(FORM_DRAWN)
+    linked, requests = opened(open_tab, other_address, link)
+    linked.wait_for_selector("#jk-chip.ready")
+    linked.wait_for_function(FORM_DRAWN)
     filled = "question => document.querySelector('#question textarea')?.value === question"
-    there.wait_for_function(filled, arg=QUESTION)
-    holds = "wanted => Object.entries(Jakiro.formNow()).every(([name, value]) => `${value}` === `${wanted[name]}`)"
-    there.wait_for_function(holds, arg=form)
-    there.wait_for_selector('.jk-view[data-tab="race"]')
-    there.wait_for_selector("#jk-notice:visible")
-    notice = there.inner_text("#jk-notice")
+    linked.wait_for_function(filled, arg=QUESTION)
+    holds = "form => Object.entries(Jakiro.formNow()).every(([name, value]) => `${value}` === `${form[name]}`)"
+    linked.wait_for_function(holds, arg=form)
+    linked.wait_for_selector('.jk-view[data-tab="race"]')
+    linked.wait_for_selector("#jk-notice:visible")
+    notice = linked.inner_text("#jk-notice")
     assert words.BROWSER["link_ready"] in notice and "Other-1B" in notice and "Fake-135M" in notice
-    there.wait_for_function("location.hash === '#tab=race'")
-    assert not any("Be brief" in (body or "") for body in asked)
-    there.click("#ask")
-    there.wait_for_selector('.jk-view[data-run]:not([data-run^="recording"])')
-    wait_until_finished(there)
-    assert sum("Be brief" in (body or "") for body in asked) == 1
-    headers = [page.evaluate("Jakiro.moves.state.run.main.header") for page in (tab, there)]
+    linked.wait_for_function("location.hash === '#tab=race'")
+    assert not any("Be brief" in (body or "") for body in requests)
+    linked.click("#ask")
+    linked.wait_for_selector('.jk-view[data-run]:not([data-run^="recording"])')
+    wait_until_finished(linked)
+    assert sum("Be brief" in (body or "") for body in requests) == 1
+    headers = [page.evaluate("Jakiro.moves.state.run.main.header") for page in (tab, linked)]
     for name in ("messages", "sampling", "tree", "method", "numerics"):
         assert headers[0][name] == headers[1][name]
-    lanes = [page.evaluate("Object.keys(Jakiro.moves.state.run.lanes)") for page in (tab, there)]
+    lanes = [page.evaluate("Object.keys(Jakiro.moves.state.run.lanes)") for page in (tab, linked)]
     assert lanes[0] == lanes[1]
     assert headers[0]["sampling"]["grammar"] == {"kind": "choice", "source": ["yes", "no & never"]}
     assert "presence" not in link and "frequency" not in link
-    # A candidate that the grammar refused says so
-    there.click('[data-tab="watch"]')
-    forbidden = there.evaluate("Jakiro.state.run.main.steps[Jakiro.state.index].nodes.map(one => one.forbidden_by)")
+    # The card of a candidate names the grammar that rejected it
+    linked.click('[data-tab="watch"]')
+    forbidden = linked.evaluate("Jakiro.state.run.main.steps[Jakiro.state.index].nodes.map(one => one.forbidden_by)")
     assert None in forbidden
-    there.dispatch_event(f'svg.tree [data-node="{forbidden.index("grammar")}"]', "click")
-    assert words.BROWSER["why_grammar"] in there.inner_text(".jk-card")
+    linked.dispatch_event(f'svg.tree [data-node="{forbidden.index("grammar")}"]', "click")
+    assert words.BROWSER["why_grammar"] in linked.inner_text(".jk-card")
 
 
 def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_tab, fake_address):
@@ -140,7 +140,7 @@ def test_tabs_stops_and_steps_of_recordings_have_links_and_back_returns_to_the_t
         tab.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
     again, _ = opened(open_tab, fake_address, address)
     for name in ("benchmark", "race", "recordings"):
-        # The first opens the page, the others are followed on it
+        # The first link opens the page, the others change its fragment
         if name != "benchmark":
             again.evaluate("name => { location.hash = `tab=${name}`; }", name)
         again.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
@@ -157,7 +157,7 @@ def test_tabs_stops_and_steps_of_recordings_have_links_and_back_returns_to_the_t
     name = web.recording_names()[1]
     tab.click('[role="tab"][data-tab="recordings"]')
     tab.locator(".recording-card").nth(1).get_by_role("button", name=words.BROWSER["play"]).click()
-    # A recording begins to play a moment after it is shown, and would take over from an earlier seek
+    # A recording starts to play shortly after it is shown, which would undo an earlier seek
     tab.wait_for_selector(f'.jk-view[data-run="recording-{name}"] svg.tree')
     tab.wait_for_function("() => Jakiro.moves.state.playing")
     tab.evaluate("Jakiro.moves.seek(2)")
@@ -169,7 +169,7 @@ def test_tabs_stops_and_steps_of_recordings_have_links_and_back_returns_to_the_t
     assert again.get_attribute(".jk-view", "data-run") == f"recording-{name}"
 
 
-# A fragment is followed on an open page, a query opens it
+# A changed fragment keeps the page open; a changed query loads it
 BAD = [
     ("?#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; got 3."),
     ("#" + urlencode({"question": "Why?", "length": "301"}), "300"),
@@ -194,7 +194,7 @@ BAD = [
 
 @pytest.fixture(scope="module")
 def one_page(tabs, other_address):
-    """One tab for all bad links."""
+    """Yield the tab that is shared by the tests of bad links."""
     tab = tabs.open(other_address, [], reduced_motion="reduce")
     settle(tab)
     yield tab
@@ -202,7 +202,7 @@ def one_page(tabs, other_address):
 
 
 @pytest.mark.parametrize(("link", "sentence"), BAD, ids=[link[:60] for link, _ in BAD])
-def test_a_bad_link_is_said_in_one_sentence_and_the_page_is_as_without_it(one_page, other_address, link, sentence):
+def test_a_bad_link_is_refused_in_one_sentence_and_changes_nothing(one_page, other_address, link, sentence):
     if link.startswith("?"):
         one_page.goto("about:blank")
         one_page.goto(other_address + link)
@@ -220,10 +220,10 @@ def test_a_bad_link_is_said_in_one_sentence_and_the_page_is_as_without_it(one_pa
     one_page.wait_for_selector('.jk-view[data-run^="recording-"]')
 
 
-def test_without_a_clipboard_the_link_stands_in_a_box_and_what_is_too_long_is_said_to_be(open_tab, fake_address):
+def test_without_a_clipboard_the_link_is_in_a_box_and_a_long_question_has_a_message(open_tab, fake_address):
     tab = open_tab(fake_address)
     settle(tab)
-    # The browser refuses the old command, too
+    # The browser also refuses the old command
     tab.evaluate(
         "Object.defineProperty(navigator, 'clipboard', { value: undefined }); document.execCommand = () => false;"
     )
@@ -239,7 +239,7 @@ def test_without_a_clipboard_the_link_stands_in_a_box_and_what_is_too_long_is_sa
     assert said(tab).endswith("Save… keeps the answer in a file.")
 
 
-def test_what_a_page_was_reloaded_with_wins_over_a_link_that_is_used_up(open_tab, fake_address):
+def test_a_reload_keeps_the_form_and_does_not_apply_the_link_again(open_tab, fake_address):
     tab, _ = opened(open_tab, fake_address, "http://x/#" + urlencode({"question": "Old?", "seed": "5"}))
     tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Old?'")
     tab.fill("#question textarea", "New?")
@@ -250,9 +250,9 @@ def test_what_a_page_was_reloaded_with_wins_over_a_link_that_is_used_up(open_tab
 
 
 def test_a_private_space_s_files_are_found_below_its_path_and_signed_and_links_do_not_hand_the_signature_out(open_tab):
-    """Its proxy lets in what carries the signature that the page came with."""
-    tab, asked = open_tab(None), []
-    tab.on("request", lambda request: asked.append(urlsplit(request.url)[2:4]))
+    """The proxy of a private Space accepts only requests that carry the signature of the page's address."""
+    tab, requests = open_tab(None), []
+    tab.on("request", lambda request: requests.append(urlsplit(request.url)[2:4]))
     with mock.patch.dict("os.environ", GRADIO_ROOT_PATH="/jakiro"), served(FakeGenerator) as (_, address):
         tab.goto(f"{address}jakiro/?__sign=secret#stop-2")
         tab.wait_for_selector('.stop[data-stop="2"]')
@@ -265,6 +265,6 @@ def test_a_private_space_s_files_are_found_below_its_path_and_signed_and_links_d
         assert not [link for link in links if "secret" in link]
         tab.click('[data-tab="benchmark"]')
         tab.wait_for_selector(".jk-benchmark button:visible")
-    ours = [(path, query) for path, query in asked if path == "/jakiro/status" or path.endswith(".gz")]
+    ours = [(path, query) for path, query in requests if path == "/jakiro/status" or path.endswith(".gz")]
     assert len({path for path, _ in ours}) >= 2
     assert {query for _, query in ours} == {"__sign=secret"}

@@ -1,4 +1,4 @@
-"""Methods and proposers are data: one that the page has never heard of is drawn everywhere, with its header's words."""
+"""Methods and proposers are data: an unknown one is drawn in every view with the words of its header."""
 
 import copy
 import itertools
@@ -17,7 +17,7 @@ LABELS = ("First", "Second", "Third", "Fourth <b>", "Fifth & last")
 
 
 def race_of(method: str, proposers: int, experts: int) -> dict:
-    """A race of plain decoding against a made-up method, whose candidates come from each proposer in turn."""
+    """Return a race of plain decoding against an invented method, whose proposers take turns for the candidates."""
     traces = traces_of(length=60)
     plain, drafted = traces[PLAIN.name], traces[DEFAULT.name]
     ids = [f"source-{number}" for number in range(proposers)]
@@ -44,7 +44,7 @@ def race_of(method: str, proposers: int, experts: int) -> dict:
 
 @pytest.fixture
 def five(modules):
-    """An unknown method of five proposers and three experts, on screen."""
+    """Show an unknown method with five proposers and three experts."""
     traces = race_of("magic+mirror", 5, 3)
     show(modules, traces, source="opened", step=0)
     return modules, traces
@@ -53,9 +53,9 @@ def five(modules):
 def test_legend_tree_list_and_answer_name_every_proposer(five):
     tab, traces = five
     assert tab.locator(".legend-entry .token").all_text_contents() == [*LABELS]
-    titles = [one.get_attribute("title") for one in tab.query_selector_all(".legend-entry")]
+    titles = [entry.get_attribute("title") for entry in tab.query_selector_all(".legend-entry")]
     assert titles[:5] == [f"Told of {label}." for label in LABELS]
-    # Hues come again after four, with a number
+    # After four hues they repeat with a number
     nodes = traces["magic+mirror"]["steps"][0]["nodes"]
     for index, hue, number in tab.evaluate(PLACES):
         place = int(nodes[int(index)]["proposer"].removeprefix("source-"))
@@ -69,7 +69,7 @@ def test_legend_tree_list_and_answer_name_every_proposer(five):
     assert {number for name, number in tokens if "by-4" in name} == {"5"}
 
 
-def test_card_and_router_say_as_many_experts_as_there_are(five):
+def test_card_and_router_have_a_value_for_every_expert(five):
     tab, _ = five
     tab.hover('.tree .node[data-node="2"] .reach')
     card = tab.inner_text(".jk-card")
@@ -94,13 +94,13 @@ def test_an_unknown_method_is_titled_by_its_name_in_plot_table_and_files(five):
 
 def test_many_lanes_race_side_by_side_each_with_its_name_and_its_line(modules):
     two = race_of("magic", 2, 2)
-    others = {name: copy.deepcopy(two["magic"]) for name in (*METHODS, "__proto__") if name != PLAIN.name}
-    for name, trace in others.items():
+    copies = {name: copy.deepcopy(two["magic"]) for name in (*METHODS, "__proto__") if name != PLAIN.name}
+    for name, trace in copies.items():
         trace["header"]["method"] = name
     modules.evaluate(
         """text => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
            Jakiro.showRecording('test', Jakiro.readTraceFile(text), {playNow: false, source: 'opened'}); }""",
-        json.dumps({"traces": two | others}),
+        json.dumps({"traces": two | copies}),
     )
     modules.wait_for_selector("svg.tree")
     modules.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")

@@ -1,4 +1,4 @@
-"""The page's scripts by themselves, inside chromium: pieces, units, layout, metrics, files."""
+"""The page's scripts in Chromium without a server: pieces, units, layout, metrics, files."""
 
 import json
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def shown(modules):
-    """The view showing a finished fake race, without a server."""
+def race_tab(modules):
+    """Return a tab that shows a finished fake race, without a server."""
     show(modules, traces_of(), step=0)
     return modules
 
@@ -59,7 +59,7 @@ def test_units_hold_every_character_once_and_cover_every_byte(functions, pieces)
     assert "".join(unit["text"] for unit in units) == b"".join(pieces).decode("utf-8", "replace")
     covered = {token for unit in units for token in range(unit["first"], unit["last"] + 1)}
     assert covered == set(range(len(pieces)))
-    # What the end cuts off is still open; other bytes that are no text are grouped as browsers group them
+    # An incomplete character at the end is open; other invalid bytes are grouped as in browsers
     assert [unit["state"] for unit in units].count("open") == b"".join(pieces).endswith((b"\x9f", b"\xe2\x82"))
 
 
@@ -97,7 +97,7 @@ def test_metrics_equal_those_of_the_library(functions):
     race = finished_race()
     plain, drafted = race.traces["autoregressive"], race.traces["jakiro"]
     traces = {method: trace.to_dict() for method, trace in race.traces.items()}
-    found = functions.evaluate(
+    metrics = functions.evaluate(
         """traces => { const run = Jakiro.runFromTraces('x', 'opened', traces); const m = Jakiro.metrics;
            return {tau: m.tau(run.main.steps), drafted: m.tauDrafted(run.main.steps),
                    acceptance: m.acceptance(run.main.steps),
@@ -105,13 +105,13 @@ def test_metrics_equal_those_of_the_library(functions):
                    text: Jakiro.textOf(run.main, run.main.tokens.length)}; }""",
         traces,
     )
-    assert found["tau"] == pytest.approx(drafted.delivered_tau)
-    assert found["drafted"] == pytest.approx(drafted.tau)
-    assert found["rate"] == pytest.approx(drafted.tokens_per_second)
-    assert found["speedup"] == pytest.approx(plain.decode_seconds / drafted.decode_seconds)
-    kept, tested = map(sum, zip(*acceptance_by_depth(drafted.steps), strict=True))
-    assert found["acceptance"] == pytest.approx(kept / tested)
-    assert found["text"] == drafted.text
+    assert metrics["tau"] == pytest.approx(drafted.delivered_tau)
+    assert metrics["drafted"] == pytest.approx(drafted.tau)
+    assert metrics["rate"] == pytest.approx(drafted.tokens_per_second)
+    assert metrics["speedup"] == pytest.approx(plain.decode_seconds / drafted.decode_seconds)
+    accepted, tested = map(sum, zip(*acceptance_by_depth(drafted.steps), strict=True))
+    assert metrics["acceptance"] == pytest.approx(accepted / tested)
+    assert metrics["text"] == drafted.text
 
 
 def test_a_tokens_margin_is_that_of_the_node_which_it_was_chosen_after(functions):
@@ -122,17 +122,17 @@ def test_a_tokens_margin_is_that_of_the_node_which_it_was_chosen_after(functions
             node["margin"] = 1000 * step["index"] + number
         chosen_after = [0, *step["accepted_path"]]
         expected += [1000 * step["index"] + node for node in chosen_after[: len(step["committed_ids"])]]
-    found = functions.evaluate(
+    margins = functions.evaluate(
         """trace => { const { main } = Jakiro.runFromTraces('x', 'opened', { jakiro: trace });
            return main.tokens.map((_, index) => Jakiro.metrics.marginAt(main, index)); }""",
         trace,
     )
-    assert any(len(step["accepted_path"]) > 1 for step in trace["steps"]) and found == expected
+    assert any(len(step["accepted_path"]) > 1 for step in trace["steps"]) and margins == expected
 
 
 def test_speeds_and_places_of_two_answers_counted_by_hand(functions):
-    """Three steps with 4, 8 and 12 tokens after half a second, a second and four; plain decoding takes ever longer."""
-    found = functions.evaluate(
+    """Three steps end with 4, 8 and 12 tokens after 0.5, 1 and 4 s; plain decoding gets slower with each token."""
+    result = functions.evaluate(
         """() => {
           const { metrics } = Jakiro;
           const lane = (counts, seconds, secondsTo) => ({ counts, seconds, secondsTo, lead: 1, steps: counts,
@@ -146,7 +146,7 @@ def test_speeds_and_places_of_two_answers_counted_by_hand(functions):
             speedup: [1, 2, 3].map((steps) => metrics.speedup(main, plain, steps)) };
         }"""
     )
-    assert found == {
+    assert result == {
         "smooth": [6, 2],
         "parts": 12,
         "speed": [None, 7, 2.75],
@@ -154,15 +154,15 @@ def test_speeds_and_places_of_two_answers_counted_by_hand(functions):
     }
 
 
-def agrees(found, wanted) -> bool:
-    """Whether an unpacked value is the trace's own, up to the digits that travel."""
-    if isinstance(wanted, float) and isinstance(found, (int, float)):
-        return found == pytest.approx(wanted, abs=0.051, rel=0.01)
-    if isinstance(wanted, dict):
-        return set(found) == set(wanted) and all(agrees(found[name], wanted[name]) for name in wanted)
-    if isinstance(wanted, list):
-        return len(found) == len(wanted) and all(map(agrees, found, wanted))
-    return found == wanted
+def agrees(value, expected) -> bool:
+    """Return whether an unpacked value equals that of the trace, up to the transferred digits."""
+    if isinstance(expected, float) and isinstance(value, (int, float)):
+        return value == pytest.approx(expected, abs=0.051, rel=0.01)
+    if isinstance(expected, dict):
+        return set(value) == set(expected) and all(agrees(value[name], expected[name]) for name in expected)
+    if isinstance(expected, list):
+        return len(value) == len(expected) and all(map(agrees, value, expected))
+    return value == expected
 
 
 @pytest.mark.parametrize("nodes", [1, 24, 64, 120])
@@ -173,71 +173,71 @@ def test_packed_steps_unpack_to_those_of_the_trace(functions, nodes):
     packed = [json.loads(to_json(packer.pack(("step", "jakiro", step))))[2] for step in stream]
     read = """([header, steps]) => { const reader = new Jakiro.StepReader(header);
               return steps.map((step, i) => reader.read(step, i)); }"""
-    found = functions.evaluate(read, [stream.trace.to_dict()["header"], packed])
-    for step, own in zip(found, stream.trace.to_dict()["steps"], strict=True):
-        assert agrees(step, own), (step, own)
-        for node, wanted in zip(step["nodes"], own["nodes"], strict=True):
-            assert node["score"] == pytest.approx(wanted["score"], abs=0.0006)
+    unpacked = functions.evaluate(read, [stream.trace.to_dict()["header"], packed])
+    for step, step_of_trace in zip(unpacked, stream.trace.to_dict()["steps"], strict=True):
+        assert agrees(step, step_of_trace), (step, step_of_trace)
+        for node, expected in zip(step["nodes"], step_of_trace["nodes"], strict=True):
+            assert node["score"] == pytest.approx(expected["score"], abs=0.0006)
             for name in ("draft_prob", "target_prob"):
-                assert node[name] == pytest.approx(wanted[name], abs=0.000006)
+                assert node[name] == pytest.approx(expected[name], abs=0.000006)
 
 
-def test_every_refusal_has_its_reason(shown):
+def test_every_refusal_has_its_reason(race_tab):
     steps = traces_of()["jakiro"]["steps"]
     index = next(i for i, step in enumerate(steps) if len(step["accepted_path"]) == 2)
-    shown.evaluate("index => Jakiro.moves.seek(index)", index)
-    shown.wait_for_selector(f'svg.tree[data-step="{index}"]')
+    race_tab.evaluate("index => Jakiro.moves.seek(index)", index)
+    race_tab.wait_for_selector(f'svg.tree[data-step="{index}"]')
     for state, start in (("refused", "The model chose “"), ("accepted", words.BROWSER["why_accepted"])):
-        shown.hover(f'.tree .node[data-state="{state}"] .reach')
-        assert start in shown.inner_text(".jk-card")
-        shown.mouse.move(2, 2)
-    shown.locator('.tree .node[data-state="not_reached"] .reach').first.hover()
-    card = shown.inner_text(".jk-card")
+        race_tab.hover(f'.tree .node[data-state="{state}"] .reach')
+        assert start in race_tab.inner_text(".jk-card")
+        race_tab.mouse.move(2, 2)
+    race_tab.locator('.tree .node[data-state="not_reached"] .reach').first.hover()
+    card = race_tab.inner_text(".jk-card")
     assert "before it was wrong" in card or words.BROWSER["why_would_agree"] in card
 
 
-def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(shown):
+def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(race_tab):
     steps = traces_of()["jakiro"]["steps"]
-    shown.evaluate("Jakiro.moves.guessFirst(true); Jakiro.moves.seek(6)")
-    shown.wait_for_selector('svg.tree.phase-1[data-step="6"]')
-    tree = shown.evaluate("document.querySelector('svg.tree').outerHTML")
+    race_tab.evaluate("Jakiro.moves.guessFirst(true); Jakiro.moves.seek(6)")
+    race_tab.wait_for_selector('svg.tree.phase-1[data-step="6"]')
+    tree = race_tab.evaluate("document.querySelector('svg.tree').outerHTML")
     assert "accepted" not in tree and "refused" not in tree and "bonus" not in tree
-    shown.hover('.tree .node[data-node="1"] .reach')
-    card = shown.inner_text(".jk-card")
+    race_tab.hover('.tree .node[data-node="1"] .reach')
+    card = race_tab.inner_text(".jk-card")
     assert "target" not in card and "Wrong" not in card
     before = 1 + sum(len(step["committed_ids"]) for step in steps[:6])
-    assert shown.locator(".answer-text [data-token]").count() == before
-    shown.evaluate("document.querySelector('.jk-view').focus()")
-    shown.keyboard.press("Space")
-    shown.wait_for_selector('svg.tree.phase-3[data-step="6"]')
-    shown.keyboard.press("Space")
-    shown.wait_for_selector('svg.tree.phase-1[data-step="7"]')
+    assert race_tab.locator(".answer-text [data-token]").count() == before
+    race_tab.evaluate("document.querySelector('.jk-view').focus()")
+    race_tab.keyboard.press("Space")
+    race_tab.wait_for_selector('svg.tree.phase-3[data-step="6"]')
+    race_tab.keyboard.press("Space")
+    race_tab.wait_for_selector('svg.tree.phase-1[data-step="7"]')
 
 
-def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate(shown):
-    text = shown.evaluate("Jakiro.asJson(Jakiro.moves.state.run)")
+def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate(race_tab):
+    text = race_tab.evaluate("Jakiro.asJson(Jakiro.moves.state.run)")
     saved = json.loads(text)
     assert saved["traces"] == json.loads(json.dumps(traces_of()))
-    assert shown.evaluate("text => Object.keys(Jakiro.readTraceFile(text).traces)", text) == list(saved["traces"])
-    rows = shown.evaluate("Jakiro.asCsv(Jakiro.moves.state.run)").split("\r\n")
+    assert race_tab.evaluate("text => Object.keys(Jakiro.readTraceFile(text).traces)", text) == list(saved["traces"])
+    rows = race_tab.evaluate("Jakiro.asCsv(Jakiro.moves.state.run)").split("\r\n")
     candidates = sum(len(step["nodes"]) - 1 for step in saved["traces"]["jakiro"]["steps"])
     assert len(rows) == 1 + candidates
-    # Other programs separate columns by semicolons or tabs
+    # Some programs use semicolons or tabs as separators
     named = """method => { Object.values(Jakiro.state.run.lanes).forEach((lane) => (lane.method = method));
       return Jakiro.asCsv(Jakiro.state.run); }"""
     for method in ("a;b", "a\tb"):
-        assert f'\r\n"{method}",' in shown.evaluate(named, method)
+        assert f'\r\n"{method}",' in race_tab.evaluate(named, method)
 
 
 def chain_of(trace: dict, length: int) -> list[dict]:
-    """Copies of the first step's root, each a guess under the one before."""
+    """Return copies of the first step's root as a chain of candidates."""
     root = trace["steps"][0]["nodes"][0]
     below = [root | {"parent": depth - 1, "depth": depth, "proposer": "expert_0"} for depth in range(1, length)]
     return [root, *below]
 
 
 def said_of(tab, text: str) -> str:
-    """The sentence with which a file is refused."""
+    """Return the error message of a refused file, or "read"."""
     return tab.evaluate(
         "text => { try { Jakiro.readTraceFile(text); return 'read'; } catch (error) { return error.message; } }", text
     )
@@ -285,14 +285,14 @@ def test_text_that_is_no_saved_answer_is_refused_in_words(functions):
         assert said_of(functions, text).startswith(f"This file is not a saved answer: {said}")
 
 
-def test_the_mask_reads_as_a_table(shown):
+def test_the_mask_reads_as_a_table(race_tab):
     steps = traces_of()["jakiro"]["steps"]
-    assert shown.locator(".mask-host table").count() == 0, "what is closed is not drawn"
-    shown.click('[data-action="about"]')
-    shown.click(".panel-mask summary")
-    shown.wait_for_selector(".mask-host table")
+    assert race_tab.locator(".mask-host table").count() == 0, "a closed panel is not drawn"
+    race_tab.click('[data-action="about"]')
+    race_tab.click(".panel-mask summary")
+    race_tab.wait_for_selector(".mask-host table")
     seen = "[...document.querySelectorAll('.mask-host tbody tr')].map(r => r.querySelectorAll('.seen, .self').length)"
-    assert shown.evaluate(seen) == [node["depth"] + 1 for node in steps[0]["nodes"]]
+    assert race_tab.evaluate(seen) == [node["depth"] + 1 for node in steps[0]["nodes"]]
 
 
 def test_a_long_answer_is_whole_in_both_views(modules):
@@ -317,7 +317,7 @@ def test_a_page_without_storage_still_watches_its_connection(modules):
     assert waiting == 1
 
 
-def test_whoever_moves_ends_the_replay(open_tab):
+def test_moving_to_a_step_ends_the_replay(open_tab):
     tab = open_tab(None, clock=True)
     load_scripts(tab)
     show(tab, traces_of(length=60))
@@ -328,4 +328,4 @@ def test_whoever_moves_ends_the_replay(open_tab):
     tab.evaluate("Jakiro.moves.seek(7)")
     tab.clock.run_for(6000)
     state = tab.evaluate("(({ index, phase, playing }) => [index, phase, playing])(Jakiro.moves.state)")
-    assert state == [7, 3, False], "no further phase is shown"
+    assert state == [7, 3, False], "no later phase is drawn"

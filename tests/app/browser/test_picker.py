@@ -1,4 +1,4 @@
-"""Choosing another model: what is offered and why not, loading in turn with answers, and what stays when it fails."""
+"""The model picker: offered pairs and reasons, loading between answers, and the state after a failure."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ from app.words import page as words
 from jakiro import progress
 from jakiro.loading import registry
 from jakiro.loading.progress import counted
-from tests.app.asked import asking, begun, events_of
+from tests.app.answers import asking, events_of, start_answer
 from tests.app.conftest import ask_to_end, ready_service, served, settled_service
 from tests.app.fake import FakeGenerator, default_answer
 from tests.server.served import PATIENCE, wait_until
@@ -30,7 +30,7 @@ Another = partial(FakeGenerator, target="Another-1B")
 
 
 def settled(service: ModelService) -> dict:
-    """What the chip says once what was to be loaded is."""
+    """Wait until loading has ended and return the chip."""
     wait_until(lambda: service.stage is None)
     return service.chip()
 
@@ -44,7 +44,7 @@ def write_model(folder, config: dict, *files: str) -> None:
 
 @pytest.fixture
 def models(tmp_path):
-    """Two targets, heads for them that fit and do not, and a head without weights."""
+    """Return a folder with two targets, heads that fit one of them, and a head without weights."""
     write_model(tmp_path / "small", {"hidden_size": 64, "vocab_size": 100}, "model.safetensors", "tokenizer.json")
     write_model(tmp_path / "large", {"hidden_size": 128, "vocab_size": 100}, "model.safetensors", "tokenizer.json")
     sizes = {"hidden_size": 64, "vocab_size": 100, "fusion": "decoupled"}
@@ -78,7 +78,7 @@ def test_pairs_of_one_name_in_two_folders_can_be_told_apart(models):
     assert pairs["small + fits (2)"].target == str(models / "small")
 
 
-def test_every_pair_of_the_table_is_offered_with_its_reason_and_what_is_here_comes_first():
+def test_every_pair_of_the_table_is_offered_with_its_reason_and_local_ones_come_first():
     pairs = known_pairs()
     assert {pair.target for pair in pairs} >= set(registry.ENTRIES)
     assert all(pair.reason for pair in pairs) and len({pair.name for pair in pairs}) == len(pairs)
@@ -96,7 +96,7 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     generator = FakeGenerator()
     generator.gate.clear()
     service = ready_service(generator)
-    first = begun(service, asking())
+    first = start_answer(service, asking())
     wait_until(lambda: first.traces)
     may_load = threading.Event()
 
@@ -108,7 +108,7 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     assert service.swap(load, "another")
     assert service.chip()["text"] == words.CHIP_WAITING
     assert not service.swap(load, "a third")
-    second = begun(service, asking())
+    second = start_answer(service, asking())
     assert second.events.get(timeout=PATIENCE) == ("wait", None, words.WAITING_FOR_MODEL)
     generator.gate.set()
     wait_until(lambda: service.chip()["text"] == words.CHIP_LOADING)
@@ -132,7 +132,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
     assert chip["trouble"] == words.SWAP_FAILED.format(
         pair="another", reason="The draft head has hidden size 64, the target 128."
     )
-    assert events_of(begun(service, asking()))[-1][0] == "done"
+    assert events_of(start_answer(service, asking()))[-1][0] == "done"
 
 
 def test_after_a_failed_start_another_pair_can_be_loaded():
@@ -143,8 +143,8 @@ def test_after_a_failed_start_another_pair_can_be_loaded():
 
 
 def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
-    """The pair before stays, and what is fetched next is not cancelled with it."""
-    clock, told = [100.0], []
+    """The previous pair stays loaded, and the next download is not cancelled."""
+    clock, chips = [100.0], []
     monkeypatch.setattr("app.serving.worker.time.monotonic", lambda: clock[0])
     service = ready_service(FakeGenerator())
     picker = Picker(service, lambda *_: Another)
@@ -153,18 +153,18 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
     def fetch():
         for share in (0.25, 0.5, 0.75):
             progress.tell(progress.FETCH, share, 491_400_064)
-            told.append(service.chip())
+            chips.append(service.chip())
             clock[0] += 10
             assert share != 0.5 or picker.cancel()
         raise AssertionError
 
     assert service.swap(fetch, "another")
     chip = settled(service)
-    assert [chip["text"] for chip in told] == [
+    assert [chip["text"] for chip in chips] == [
         "Downloading the model: 123 of 491 MB",
         "Downloading the model: 246 of 491 MB, about 20 s left",
     ]
-    assert all(chip["cancellable"] for chip in told)
+    assert all(chip["cancellable"] for chip in chips)
     assert chip["text"].startswith("Fake-135M") and chip["trouble"].endswith(words.FETCH_CANCELLED)
     assert not picker.cancel() and service.swap(Another, "another")
     assert settled(service)["text"].startswith("Another-1B")
@@ -172,7 +172,7 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path, models):
-    """A stand-in Hub, and a pair of which it has the target."""
+    """Yield a stand-in for the Hub that serves the target of the pair "better"."""
     pair = registry.Entry(source=FILE.repository, head=str(models / "fits"), file=FILE)
     monkeypatch.setitem(registry.ENTRIES, "better", pair)
     with stand_in_hub(monkeypatch, tmp_path) as server:
@@ -213,8 +213,8 @@ def test_the_preferred_pair_is_taken_as_soon_as_its_file_lies_here_and_others_ca
 
 
 @pytest.mark.parametrize("why", ["no head", "chosen", "fails"])
-def test_the_preferred_pair_waits_for_its_head_and_for_nobody_s_choice(hub, monkeypatch, why):
-    """A page that shows drafting goes on drafting; and where its weights do not load, the pair before stays."""
+def test_the_preferred_pair_requires_a_head_and_does_not_replace_a_choice(hub, monkeypatch, why):
+    """The page keeps its drafting pair if the preferred one has no head or fails to load."""
     monkeypatch.setattr("app.page.picker.LOOK_SECONDS", 0.05)
     if why == "no head":
         monkeypatch.setitem(registry.ENTRIES, "better", replace(registry.ENTRIES["better"], head=None))
@@ -246,14 +246,14 @@ def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name,
 
 
 def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
-    target, told = save_pair(tmp_path) / "target", []
-    with progress.reporting_to(lambda step, share, _: told.append((step, share))), counted():
+    target, reports = save_pair(tmp_path) / "target", []
+    with progress.reporting_to(lambda step, share, _: reports.append((step, share))), counted():
         LlamaForCausalLM.from_pretrained(target)
-    shares = [share for _, share in told]
-    assert {step for step, _ in told} == {progress.READ}
+    shares = [share for _, share in reports]
+    assert {step for step, _ in reports} == {progress.READ}
     assert len(shares) > 5 and shares == sorted(shares) and shares[0] > 0 and shares[-1] < 1
     LlamaForCausalLM.from_pretrained(target)
-    assert len(told) == len(shares)
+    assert len(reports) == len(shares)
 
 
 @pytest.mark.browser
@@ -264,7 +264,7 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
         return lambda: loads.append((target, head)) or Another(default_answer())
 
     with served(FakeGenerator, loader_of=loader_of, pairs_folder=models) as (_, address):
-        tab, other = open_tab(address), open_tab(address, clock=True)
+        tab, second_tab = open_tab(address), open_tab(address, clock=True)
         ask_to_end(tab, "Why?")
         tab.click("#jk-settings")
         tab.click(".jk-pairs summary")
@@ -281,9 +281,9 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
         tab.wait_for_selector('#jk-chip:text-matches("Another-1B")')
         tab.wait_for_selector('[data-pair="small + fits"]:disabled:text-is("Loaded")')
         assert loads == [(str(models / "small"), str(models / "fits"))]
-        other.wait_for_selector("#jk-chip.ready")
-        other.clock.fast_forward(20_000)
-        other.wait_for_selector('#jk-chip:text-matches("Another-1B")')
+        second_tab.wait_for_selector("#jk-chip.ready")
+        second_tab.clock.fast_forward(20_000)
+        second_tab.wait_for_selector('#jk-chip:text-matches("Another-1B")')
 
 
 @pytest.mark.browser
@@ -305,14 +305,14 @@ def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_cho
                 assert tab.inner_text("#jk-chip").startswith("Fake-135M")
                 hub.gate.clear()
         tab.wait_for_selector('#jk-chip:text-matches("Another-1B")')
-        first = [int(asked.removeprefix("bytes=").removesuffix("-")) for _, asked in hub.asked]
+        first = [int(byte_range.removeprefix("bytes=").removesuffix("-")) for _, byte_range in hub.asked]
         assert first[0] == 0 and first[1] >= len(BYTES) // 2
         tab.wait_for_selector('[data-pair="better + fits"]:disabled:text-is("Loaded")')
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("loaded", "other"), [("fast", "exact"), ("exact", "fast")])
-def test_the_form_opens_with_the_numerics_that_suit_the_device_and_another_choice_stays(open_tab, loaded, other):
+@pytest.mark.parametrize(("loaded", "chosen"), [("fast", "exact"), ("exact", "fast")])
+def test_the_form_opens_with_the_numerics_that_suit_the_device_and_another_choice_stays(open_tab, loaded, chosen):
     with served(lambda: FakeGenerator(numerics=loaded)) as (_, address):
         tab = open_tab(address)
         tab.wait_for_selector(f'#jk-chip.ready:text-is("Fake-135M · CPU · {loaded}")')
@@ -323,8 +323,8 @@ def test_the_form_opens_with_the_numerics_that_suit_the_device_and_another_choic
         tab.click(".jk-pairs summary")
         tab.wait_for_selector('.jk-pairs .small:text-is("' + words.PICKER_FIXED + '")')
         assert tab.locator(".jk-pairs button:enabled").count() == 0
-        tab.get_by_label(other.title(), exact=True).check()
+        tab.get_by_label(chosen.title(), exact=True).check()
         tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · fast")')
         tab.evaluate("Jakiro.chip.look()")
         ask_to_end(tab, "Why?")
-        assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == other
+        assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == chosen

@@ -1,4 +1,4 @@
-"""The picture of a tree that leaves the page: a drawing that stands alone."""
+"""The saved picture of a tree is a self-contained drawing."""
 
 import xml.etree.ElementTree as ElementTree
 
@@ -14,7 +14,7 @@ ATTRIBUTES = {
     "style", "x", "y", "width", "height", "d", "transform", "viewBox", "preserveAspectRatio", "rx", "direction",
     "aria-label",
 }  # fmt: skip
-# Rejects where a browser cannot draw the file
+# Throws an error if the browser cannot draw the file
 WIDTH = """async file => { const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(file)}`;
   await image.decode();
@@ -26,7 +26,7 @@ def texts(file: str) -> list[str]:
 
 
 def stands_alone(file: str) -> None:
-    """The file holds drawings and text, nothing that runs, loads or links."""
+    """Check that the file has drawings and text only: no scripts, no loads, no links."""
     for element in ElementTree.fromstring(file).iter():
         assert element.tag.removeprefix(SVG) in ELEMENTS, element.tag
         names = {name for name in element.attrib if not name.startswith("data-")}
@@ -34,20 +34,20 @@ def stands_alone(file: str) -> None:
         assert "url(" not in element.get("style", ""), element.get("style")
 
 
-def test_a_saved_picture_opens_alone_and_hostile_text_in_it_is_text(open_tab, modules, tmp_path):
+def test_a_saved_picture_is_self_contained_and_its_hostile_text_is_text(open_tab, modules, tmp_path):
     hostile = [
         "<script>window.ran=1</script>",
         "</text><image href='http://198.51.100.7/x'/>",
         "]]><svg onload='window.ran=2'>",
     ]
     pieces = [f" {text}".encode() for text in hostile] + [b"&amp;", b" <b>"]
-    pieces += [b"a\x00b\x07c\x1b", "\ufffe\uffff".encode()]  # which no XML may hold
+    pieces += [b"a\x00b\x07c\x1b", "\ufffe\uffff".encode()]  # characters that are invalid in XML
     traces = traces_of(pieces)
     for trace in traces.values():
         trace["header"]["messages"][-1]["content"] = "".join(hostile)
         trace["header"]["target"]["name"] = trace["header"]["device"] = hostile[0]
         trace["header"]["special_tokens"] |= {"1001": hostile[1], "1002": hostile[2]}
-        trace["header"]["proposers"] = [one | {"label": hostile[2]} for one in trace["header"]["proposers"]]
+        trace["header"]["proposers"] = [proposer | {"label": hostile[2]} for proposer in trace["header"]["proposers"]]
     show(modules, traces, step=0)
     modules.wait_for_selector('svg.tree[data-step="0"]')
     file = modules.evaluate("Jakiro.treePicture()")

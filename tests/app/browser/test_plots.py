@@ -1,4 +1,4 @@
-"""Plots: drawn by Plotly, read and clicked with a pointer, saved; text stays text in them."""
+"""Plots by Plotly: lines, readout, click and saved files; hostile text stays text."""
 
 import copy
 import csv
@@ -30,19 +30,19 @@ def traces() -> dict:
 
 
 @pytest.fixture
-def shown(modules, traces):
+def plot_tab(modules, traces):
     opened(modules, traces)
     return modules
 
 
 def hover(tab) -> str:
-    """What Plotly says at the pointer."""
+    """Return the text of Plotly's readout at the pointer."""
     tab.wait_for_selector(".columns .hoverlayer text")
     return " ".join(tab.locator(".columns .hoverlayer text").all_text_contents())
 
 
 def over(tab, part: float) -> float:
-    """Moves the pointer over the plot at a part of its x axis; returns the value there."""
+    """Move the pointer to a fraction of the plot's x axis; return the value at this position."""
     box = tab.locator(f"{WATCH} .plot").bounding_box()
     left, right, (low, high) = tab.evaluate(
         "(({ margin, xaxis }) => [margin.l, margin.r, xaxis.range])(document.querySelector('.columns .plot').layout)"
@@ -52,12 +52,12 @@ def over(tab, part: float) -> float:
 
 
 def ends(trace: dict) -> list[float]:
-    """Own seconds at the end of each step."""
-    found, total = [], 0.0
+    """Return the lane's seconds at the end of each step."""
+    ends_of_steps, total = [], 0.0
     for step in trace["steps"]:
         total += (step["draft_ms"] + step["verify_ms"] + step["other_ms"]) / 1000
-        found.append(total)
-    return found
+        ends_of_steps.append(total)
+    return ends_of_steps
 
 
 def test_the_library_is_the_one_that_its_readme_names_and_python_has():
@@ -77,8 +77,8 @@ def test_a_page_without_the_library_shows_its_numbers_and_says_why(open_tab, fak
     assert "could not be loaded" in tab.inner_text(WATCH)
 
 
-def test_lines_go_through_every_step(shown, traces):
-    plain, drafted = plotted(shown, ".columns")
+def test_lines_go_through_every_step(plot_tab, traces):
+    plain, drafted = plotted(plot_tab, ".columns")
     assert (plain["name"], drafted["name"]) == ("Plain decoding", "Jakiro")
     assert drafted["x"][1:] == pytest.approx(ends(traces["jakiro"]))
     counts = [1]
@@ -87,29 +87,29 @@ def test_lines_go_through_every_step(shown, traces):
     assert drafted["y"] == counts
 
 
-def test_the_readout_says_what_every_lane_had_written(shown, traces):
-    """Of each lane the step that ends next to the pointer."""
-    seconds = over(shown, 0.5)
-    said = hover(shown)
+def test_the_readout_has_the_tokens_of_every_lane(plot_tab, traces):
+    """The readout shows, for each lane, the step whose end is nearest to the pointer."""
+    seconds = over(plot_tab, 0.5)
+    said = hover(plot_tab)
     for name, title in (("jakiro", "Jakiro"), ("autoregressive", "Plain decoding")):
         steps = traces[name]["steps"]
         nearest = min(range(len(steps)), key=lambda i: abs(ends(traces[name])[i] - seconds))
         tokens = 1 + sum(len(step["committed_ids"]) for step in steps[: nearest + 1])
         assert f"{title}: {tokens} tokens" in said
-    shown.mouse.move(5, 5)
-    shown.wait_for_selector(".columns .hoverlayer text", state="detached")
+    plot_tab.mouse.move(5, 5)
+    plot_tab.wait_for_selector(".columns .hoverlayer text", state="detached")
 
 
-def test_a_click_goes_to_the_step_and_the_plot_is_saved_as_picture_and_numbers(shown, traces):
-    seconds = over(shown, 0.1)
-    shown.mouse.down()
-    shown.mouse.up()
-    shown.wait_for_selector(f'svg.tree[data-step="{sum(end <= seconds for end in ends(traces["jakiro"]))}"]')
+def test_a_click_goes_to_the_step_and_the_plot_is_saved_as_picture_and_numbers(plot_tab, traces):
+    seconds = over(plot_tab, 0.1)
+    plot_tab.mouse.down()
+    plot_tab.mouse.up()
+    plot_tab.wait_for_selector(f'svg.tree[data-step="{sum(end <= seconds for end in ends(traces["jakiro"]))}"]')
     files = []
     for title in ("Download plot as a PNG", "Download the numbers"):
-        shown.hover(".columns .plot")
-        with shown.expect_download() as download:
-            shown.click(f'.columns .modebar-btn[aria-label^="{title}"]')
+        plot_tab.hover(".columns .plot")
+        with plot_tab.expect_download() as download:
+            plot_tab.click(f'.columns .modebar-btn[aria-label^="{title}"]')
         files.append(download.value.path().read_bytes())
     assert files[0].startswith(b"\x89PNG")
     rows = list(csv.DictReader(io.StringIO(files[1].decode("utf-8-sig"))))
@@ -136,15 +136,15 @@ def test_hostile_names_stay_text_in_plot_and_readout(modules):
 
 
 def test_an_idle_page_asks_for_no_frame(open_tab):
-    """A page that asks for every frame while it waits takes time from a model on the same cores."""
+    """An idle page that draws every frame would take time from a model on the same cores."""
     tab = open_tab(None, clock=True)
     load_scripts(tab)
     opened(tab, traces_of())
     tab.clock.run_for(1000)
-    drawn = tab.get_attribute(WATCH, "data-drawn")
+    draw_count = tab.get_attribute(WATCH, "data-drawn")
     tab.evaluate(
         "() => { const real = requestAnimationFrame; window.frames = 0;"
         " window.requestAnimationFrame = (call) => { window.frames += 1; return real(call); }; }"
     )
     tab.clock.run_for(10_000)
-    assert tab.evaluate("window.frames") == 0 and tab.get_attribute(WATCH, "data-drawn") == drawn
+    assert tab.evaluate("window.frames") == 0 and tab.get_attribute(WATCH, "data-drawn") == draw_count

@@ -1,4 +1,4 @@
-"""Races, texts that part, plain decoding measured earlier, and the way out of the queue."""
+"""Races, texts that differ, verdicts, and leaving the queue."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.browser
 
 
 def parted(at: int) -> dict:
-    """A race whose plain lane has another token at place `at` of the answer, chosen by a margin of 0.004."""
+    """Return a race whose plain lane has another token at position `at`, chosen by a margin of 0.004."""
     traces = traces_of()
     step = traces["autoregressive"]["steps"][at - 1]
     assert len(step["committed_ids"]) == 1
@@ -34,7 +34,7 @@ def parted(at: int) -> dict:
     return traces
 
 
-def test_the_same_is_said_of_what_both_have_written(modules):
+def test_texts_are_compared_up_to_the_shorter_one(modules):
     traces = traces_of()
     traces["autoregressive"] |= {"steps": traces["autoregressive"]["steps"][:19], "end_reason": "stopped"}
     show(modules, traces, source="opened")
@@ -46,7 +46,7 @@ def test_the_same_is_said_of_what_both_have_written(modules):
         assert modules.evaluate(said).endswith(end)
 
 
-def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
+def test_texts_that_differ_name_the_token_and_the_link_shows_that_step(modules):
     show(modules, parted(30), source="opened")
     modules.wait_for_selector('[data-fact="same"][data-state="different"]')
     said = words.BROWSER["same_no"].format(token=31)
@@ -77,7 +77,7 @@ OTHER_HEAD = f"{DEFAULT_TARGET}-eagle2"
     ],
     ids=["unequal", "equal and unknown"],
 )
-def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(modules, heads, said):
+def test_a_race_of_heads_with_unequal_training_minutes_has_a_note(modules, heads, said):
     traces = traces_of()
     drafted = traces.pop("jakiro")
     for method, head in heads.items():
@@ -121,7 +121,7 @@ def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_resul
         (25.2, "Equal: less than 2 % difference."),
     ],
 )
-def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, plain_ms, sentence):
+def test_the_verdict_names_the_faster_lane_or_a_draw(functions, plain_ms, sentence):
     traces = traces_of([b"a"] * 200)
     for name, total in (("autoregressive", plain_ms * 200), ("jakiro", 25.0 * 200)):
         steps = traces[name]["steps"]
@@ -131,20 +131,20 @@ def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, pl
     assert said == sentence
 
 
-def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
+def test_a_waiting_visitor_keeps_the_answer_on_screen_and_can_leave(open_tab):
     with served_slow() as (_, _, address):
         first, second = open_tab(address), open_tab(address)
         second.wait_for_selector("svg.tree")
-        shown = second.get_attribute(".jk-view", "data-run")
+        run = second.get_attribute(".jk-view", "data-run")
         ask(first, "First?")
         send(second, "Second?")
         second.locator(".answer-pane .waiting:visible", has_text="number").wait_for()
-        assert second.get_attribute(".jk-view", "data-run") == shown
+        assert second.get_attribute(".jk-view", "data-run") == run
         second.click('.answer-pane [data-action="leave"]')
         second.wait_for_selector(".answer-pane .waiting", state="hidden")
         first.click("#stop")
         wait_until_finished(first)
-        assert second.get_attribute(".jk-view", "data-run") == shown
+        assert second.get_attribute(".jk-view", "data-run") == run
         assert second.evaluate("Jakiro.moves.state.turns.length") == 0
 
 

@@ -1,4 +1,4 @@
-"""Reading an answer: tour of the first one, folded thoughts, code colours, replay links, a host's title and theme."""
+"""Reading an answer: tour of the first one, folded thoughts, code colours, replay links, title and style of a host."""
 
 import json
 from itertools import pairwise
@@ -28,7 +28,7 @@ TEXT = "document.querySelector('.answer-text').textContent"
 
 
 def pieces_of(text: str) -> list[bytes]:
-    """Tokens of three characters, which do not end where words end."""
+    """Return tokens of three characters, which do not end at word boundaries."""
     return [text[i : i + 3].encode() for i in range(0, len(text), 3)]
 
 
@@ -69,8 +69,8 @@ def test_thoughts_of_a_model_are_open_while_they_grow_and_then_folded(modules, c
     show(modules, {"jakiro": traces["jakiro"]}, step=0)
     draw = """count => { const view = Jakiro.screen.parts.answer, lane = Jakiro.lane();
       view.draw(lane, count ?? lane.tokens.length, { live: count !== null, formatted: true }); }"""
-    for shown in (5, 10, count):
-        modules.evaluate(draw, shown)
+    for num_tokens in (5, 10, count):
+        modules.evaluate(draw, num_tokens)
     assert modules.locator(".thoughts").count() == 1
     assert modules.evaluate("document.querySelector('.thoughts').open") == (count is not None)
     assert modules.evaluate(TEXT) == THINKING[: 3 * count if count else None]
@@ -174,7 +174,7 @@ def test_a_host_gives_the_page_its_title_questions_and_style(open_tab, tmp_path)
         assert tab.evaluate(colour) == "rgb(1, 2, 3)"
 
 
-def test_what_a_host_gives_is_checked_and_cannot_leave_its_element(tmp_path):
+def test_title_questions_and_style_of_a_host_are_checked_and_stay_in_their_elements(tmp_path):
     (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
     with pytest.raises(ValueError, match="one question a line"):
         Appearance.read(None, tmp_path / "empty.txt", None)

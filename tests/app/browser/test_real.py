@@ -1,4 +1,4 @@
-"""The page over the real default model: what the browser shows equals the trace of the very request it made."""
+"""The page with the real default model: the browser shows the values of the trace of its own request."""
 
 import secrets
 
@@ -19,7 +19,7 @@ def real_address():
 
 def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_tab, real_address, connect):
     tab = open_tab(real_address)
-    # Without the tour of the first answer, which shows the numbers of earlier steps
+    # Reduced motion skips the tour of the first answer, which shows the numbers of earlier steps
     tab.emulate_media(reduced_motion="reduce")
     tab.wait_for_selector("#jk-chip.ready")
     tab.click("#jk-settings")
@@ -43,11 +43,11 @@ def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_t
         seek(tab, index)
         step = drafted.steps[index]
         assert tab.get_attribute("svg.tree", "data-nodes") == str(len(step.nodes))
-        # What the answer's end cut off was right too, and is drawn so, the bonus token last
+        # Accepted nodes after the end of the answer have the state "cut", the bonus token last
         delivered = len(step.committed_ids)
         path = [*map(str, step.accepted_path), "bonus"]
         for state, nodes in (("accepted", path[: min(delivered, len(path) - 1)]), ("cut", path[delivered:])):
-            drawn = tab.evaluate(f"[...document.querySelectorAll('.node.{state}')].map(n => n.dataset.node)")
-            assert sorted(drawn) == sorted(nodes)
+            node_ids = tab.evaluate(f"[...document.querySelectorAll('.node.{state}')].map(n => n.dataset.node)")
+            assert sorted(node_ids) == sorted(nodes)
     lines = plotted(tab, ".columns")
     assert len(lines) == 2 and lines[-1]["y"][-1] == len(drafted.token_ids)

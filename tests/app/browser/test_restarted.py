@@ -1,4 +1,4 @@
-"""A server that is killed and started anew: the page says what was lost, keeps what it has, and goes on."""
+"""After a killed server has restarted, the page reports the lost answer, keeps its content and works again."""
 
 from urllib.parse import urlsplit
 
@@ -18,7 +18,7 @@ def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_t
         server.wait()
         tab.wait_for_selector("#jk-chip.failed")
         tab.wait_for_selector(".toast-wrap", state="attached")
-        assert tab.is_hidden(".toast-wrap"), "what the page has said is not said over it once more"
+        assert tab.is_hidden(".toast-wrap"), "Gradio's own message does not cover that of the page"
     with served_apart("serve_fake", 0, port=urlsplit(address).port):
         said = "() => /no longer kept: [1-9][0-9]* tokens of it are here/.test(document.body.textContent)"
         tab.wait_for_function(said)

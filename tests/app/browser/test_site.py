@@ -22,7 +22,7 @@ def traces_of(name):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The site with an answer saved from the page, under a path of a web server's root."""
+    """Return the folder of the site with one added answer, below a web server's root."""
     root = tmp_path_factory.mktemp("site")
     saved = root / "My answer.json"
     saved.write_text(json.dumps({**json.loads(web.recording("3-haiku")), "title": "An added answer", "why": ""}))

@@ -1,4 +1,4 @@
-"""Many tabs of one browser, which has six connections to a server for all: who holds one, and what waits says."""
+"""Many tabs share the six connections of a browser to a server: which tab uses one, and the message while it waits."""
 
 import re
 import time
@@ -10,11 +10,11 @@ from tests.app.conftest import DESKTOP, FORM_DRAWN, send, served_slow, wait_unti
 from tests.server.served import PATIENCE
 
 pytestmark = pytest.mark.browser
-# What a browser opens to one server by HTTP/1.1
+# Connections of a browser to one server over HTTP/1.1
 CONNECTIONS = 6
-# What Gradio answers for as long as it is read
+# Gradio's responses that last as long as the client reads
 STREAMS = re.compile("/queue/data|/heartbeat/")
-# Headless browsers show all tabs: this one says that it is not seen, with the event by which they tell
+# All tabs of a headless browser are visible: set the visibility and dispatch the event of a change
 SHOWN = """shown => {
     for (const [name, value] of [["hidden", !shown], ["visibilityState", shown ? "visible" : "hidden"]]) {
         Object.defineProperty(document, name, { value, configurable: true });
@@ -26,7 +26,7 @@ LENGTH = "Jakiro.moves.state.turns.at(-1)?.main?.tokens.length || 0"
 
 @pytest.fixture
 def new_tab(browser):
-    """Opens tabs of a browser of its own, each with the number of its open streams in `streams`."""
+    """Return a function that opens tabs in their own context, with the open streams of each in `streams`."""
     context = browser.new_context(viewport=DESKTOP, reduced_motion="reduce")
 
     def open_at(address: str):
@@ -52,7 +52,7 @@ def slow():
 
 
 def wait_in(tab, condition) -> None:
-    """Waits while the tab's events are told."""
+    """Wait for a condition while the tab's events are dispatched."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -64,7 +64,7 @@ def wait_for_streams(tab, count: int) -> None:
 
 
 def test_seven_tabs_open_beside_each_other(new_tab, fake_address):
-    """Each once held a stream while nothing was asked, and the seventh stayed at *Loading…*."""
+    """An idle tab once used a stream, and the seventh tab stayed at *Loading…*."""
     for _ in range(CONNECTIONS + 1):
         assert not new_tab(fake_address).streams
 
@@ -76,13 +76,13 @@ def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_
     assert len(tab.streams) == 1
     tab.evaluate(SHOWN, False)
     wait_for_streams(tab, 0)
-    known = tab.evaluate(LENGTH)
+    num_tokens = tab.evaluate(LENGTH)
     run = slow[0].runs.find(tab.evaluate("Jakiro.moves.state.run.id"))
     steps = len(run.traces["jakiro"].steps)
     wait_in(tab, lambda: len(run.traces["jakiro"].steps) >= steps + 4)
-    assert tab.evaluate(LENGTH) == known and not tab.streams and not run.finished.is_set(), "it goes on unseen"
+    assert tab.evaluate(LENGTH) == num_tokens and not tab.streams and not run.finished.is_set(), "it goes on unseen"
     tab.evaluate(SHOWN, True)
-    tab.wait_for_function(f"({LENGTH}) > {known + 4}")
+    tab.wait_for_function(f"({LENGTH}) > {num_tokens + 4}")
     assert tab.is_hidden("#jk-notice") and len(tab.streams) == 1
     tab.evaluate(SHOWN, False)
     wait_for_streams(tab, 0)
@@ -98,7 +98,7 @@ def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_
     assert tab.evaluate("Jakiro.moves.state.turns.length") == 1 and tab.is_hidden("#jk-notice")
 
 
-def test_a_seventh_question_that_finds_no_connection_says_so_and_is_answered_when_one_is_free(new_tab, slow):
+def test_a_seventh_question_without_a_connection_has_a_message_and_is_answered_when_one_is_free(new_tab, slow):
     tabs = [new_tab(slow[1]) for _ in range(CONNECTIONS + 1)]
     *tabs, seventh = tabs
     slow[2].gate.clear()

@@ -1,6 +1,6 @@
-"""Nothing on the page is untrue: the last step of an answer, the chat that is sent, reloads, lost connections.
+"""The page shows the true state: the last step of an answer, the chat that is sent, reloads.
 
-One tab for all of them; recordings are shown in it as the page itself shows them.
+All tests share one tab and show recordings in it like the page itself.
 """
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from app.page.offered import offered_questions
 from app.words import page as words
 from jakiro.trace import Trace
-from tests.app.conftest import ask_to_end, given, number_of, seek, send, wait_until_finished
+from tests.app.conftest import ask_to_end, call_with, number_of, seek, send, wait_until_finished
 from tests.app.fake import finished_race
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -16,7 +16,7 @@ SHOW = "traces => Jakiro.showRecording('test', {title: 'Test', traces}, {playNow
 
 
 def cut_race(by: int) -> dict[str, Trace]:
-    """A race whose length limit kept the last `by` tokens of a step out of the answer."""
+    """Return a race whose length limit cuts the last `by` tokens of a step off the answer."""
     for length in range(12, 90):
         traces = finished_race(length=length).traces
         last = traces["jakiro"].steps[-1]
@@ -35,22 +35,22 @@ def tab(tabs, fake_address):
 
 
 @pytest.mark.parametrize("by", [1, 2])
-def test_the_last_step_shows_what_came_into_the_answer(tab, by):
+def test_the_last_step_shows_the_delivered_tokens(tab, by):
     traces = cut_race(by)
     drafted = traces["jakiro"]
     last = drafted.steps[-1]
-    kept = len(last.committed_ids)
-    given(tab, SHOW, {method: trace.to_dict() for method, trace in traces.items()})
+    num_delivered = len(last.committed_ids)
+    call_with(tab, SHOW, {method: trace.to_dict() for method, trace in traces.items()})
     seek(tab, len(drafted.steps) - 1)
-    drawn = "state => [...document.querySelectorAll(`svg.tree .node.${state}`)].map(node => node.dataset.node)"
-    assert tab.evaluate(drawn, "accepted") == [str(node) for node in last.accepted_path[:kept]]
-    assert tab.evaluate(drawn, "cut") == [*(str(node) for node in last.accepted_path[kept:]), "bonus"]
+    node_ids_of = "state => [...document.querySelectorAll(`svg.tree .node.${state}`)].map(node => node.dataset.node)"
+    assert tab.evaluate(node_ids_of, "accepted") == [str(node) for node in last.accepted_path[:num_delivered]]
+    assert tab.evaluate(node_ids_of, "cut") == [*(str(node) for node in last.accepted_path[num_delivered:]), "bonus"]
     assert words.BROWSER["cut_here"] in tab.text_content("svg.tree .verdict")
     candidates = len(last.nodes) - 1
-    right, tokens = len(last.accepted_path), f"{kept} token{'s' * (kept != 1)}"
+    right, tokens = len(last.accepted_path), f"{num_delivered} token{'s' * (num_delivered != 1)}"
     line = words.BROWSER["sum_cut"].format(guesses=candidates, right=right, tokens=tokens, cut=by).replace("**", "")
     assert tab.inner_text(".tree-line") == line
-    # Shares and τ count what was delivered; the drafted τ stands beside it
+    # Shares and τ count the delivered tokens; the drafted τ is next to it
     counts = {}
     for step in drafted.steps:
         for node in step.accepted_path[: len(step.committed_ids)]:
@@ -64,7 +64,7 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
 
 
 def sent(tab) -> list[str]:
-    """The roles of all messages of the answer on screen, as its own header tells them."""
+    """Return the roles of all messages in the header of the answer on screen."""
     return tab.evaluate("Jakiro.moves.state.run.main.header.messages.map(message => message.role)")
 
 
@@ -79,7 +79,7 @@ def test_a_chat_is_remembered_in_sight_and_any_turn_can_be_asked_again(tab):
     assert sent(tab) == ["user", "assistant"] * 2 + ["user"]
     assert tab.inner_text(".sent-with") == "sent with 2 earlier turns"
     assert tab.locator(".turn-question").all_inner_texts() == ["First?", "Second?"]
-    # The page's limits count the whole, and say so
+    # The page's limits count the whole chat, and the message explains this
     send(tab, "word " * 4001)
     tab.wait_for_selector("#jk-notice.error")
     assert words.CHAT_COUNTS.strip() in tab.inner_text("#jk-notice")
@@ -90,7 +90,7 @@ def test_a_chat_is_remembered_in_sight_and_any_turn_can_be_asked_again(tab):
     ask_to_end(tab, "Other?")
     assert sent(tab) == ["user"]
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Other?"]
-    # The first question and what followed it are a press away
+    # One press returns to the first question and its later turns
     tab.click('[data-action="branch_before"]')
     tab.wait_for_function("() => Jakiro.moves.state.turns.length === 3")
 
@@ -126,8 +126,8 @@ def test_a_cut_answer_says_so_and_goes_on_with_the_same_words(tab):
     tab.click('[data-action="go_on"]')
     tab.wait_for_function("most => Jakiro.lane().header.sampling.max_new_tokens === most", arg=length + 128)
     wait_until_finished(tab)
-    whole = tab.evaluate("document.querySelector('.answer-text').textContent")
-    assert whole.startswith(first) and len(whole) > len(first)
+    full_text = tab.evaluate("document.querySelector('.answer-text').textContent")
+    assert full_text.startswith(first) and len(full_text) > len(first)
     assert tab.evaluate("Jakiro.moves.state.turns.length") == 1
 
 

@@ -1,4 +1,4 @@
-"""The whole page in chromium over the fake generator: asking, scrubbing while live, stop, errors, races, files."""
+"""The whole page in Chromium with the fake generator: questions, step slider, Stop, errors, races, files."""
 
 import json
 import time
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
     with served(lambda: FakeGenerator(default_answer() * 30, pace=3)) as (_, address):
         tab = open_tab(address)
-        # Six minutes: it does not end before it is stopped, however busy the browser is
+        # The answer takes six minutes, so that it is stopped before its end on a busy machine
         tab.click("#jk-settings")
         tab.fill("#length input", "2000")
         tab.wait_for_function("Jakiro.formNow().length === 2000")
@@ -55,7 +55,7 @@ SCENARIOS = record.scenarios({"overall": 1.0})[:3]
 
 @pytest.fixture
 def recordings(tmp_path, monkeypatch):
-    """Three shipped recordings made by the recorder from the fake generator."""
+    """Replace the shipped recordings by three of the fake generator; return their folder."""
     for plan in SCENARIOS:
         record.write(record.record(FakeGenerator(), plan), tmp_path / f"{plan.name}.json")
     monkeypatch.setattr(web, "TRACES", tmp_path)
@@ -91,7 +91,7 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     tab.click("#jk-settings")
     tab.click("#further-lanes input")
     tab.get_by_role("option", name=METHODS["prompt_lookup"].title, exact=True).click()
-    tab.keyboard.press("Tab")  # puts the list away, which may lie over the button
+    tab.keyboard.press("Tab")  # closes the list, which may cover the button
     tab.click("#close-settings")
     ask(tab, "Why?")
     tab.click('[data-tab="race"]')
@@ -105,9 +105,10 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     assert same == ["–", words.BROWSER["arena_same"], words.BROWSER["arena_same"]]
     # The race is played again from its start
     tab.wait_for_function(
-        """() => [...document.querySelectorAll('[data-action="lane_tree"]')].map((button) => !button.hidden
-        && button.textContent.endsWith(` ${Jakiro.moves.state.run.lanes[button.closest('.lane').dataset.lane].steps.length}`))
-        .filter(Boolean).length === 2"""
+        """() => [...document.querySelectorAll('[data-action="lane_tree"]')].filter((button) => {
+          const lane = Jakiro.moves.state.run.lanes[button.closest('.lane').dataset.lane];
+          return !button.hidden && button.textContent.endsWith(` ${lane.steps.length}`);
+        }).length === 2"""
     )
     tab.click('[data-lane="prompt_lookup"] [data-action="lane_tree"]')
     last = tab.evaluate("Jakiro.moves.state.run.lanes.prompt_lookup.steps.at(-1).nodes.length")
@@ -121,7 +122,7 @@ def test_the_size_of_the_trees_is_chosen_at_the_tree_with_its_cost(open_tab, fak
     ask_to_end(tab, "Why?")
     options = tab.locator(".tree-size option:not([hidden])").all_text_contents()
     assert [option.split()[0] for option in options] == ["automatic", "12", "24", "60"]
-    assert all("tokens/s" in option for option in options[2:]), "what the step's budget expects of that size"
+    assert all("tokens/s" in option for option in options[2:]), "the expected speed of a tree of this size"
     tab.select_option(".tree-size select", "60")
     tab.wait_for_function("() => Jakiro.moves.state.run.main?.header.tree.nodes === 61")
     tab.wait_for_selector('svg.tree[data-nodes="61"]')

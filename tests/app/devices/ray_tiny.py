@@ -1,7 +1,7 @@
-"""Deploys two replicas of the tiny pair in a running Ray cluster; the test runs it as a program of its own.
+"""Deploy two replicas of the tiny pair in a running Ray cluster; the test runs this module as a separate process.
 
-Steps are slowed down, so that a test can act in the middle of an answer, and each header's device name is the replica's
-process id.
+Steps are slow, so that a test can act in the middle of an answer, and the device name in each header is the process
+id of the replica.
 """
 
 import os

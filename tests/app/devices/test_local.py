@@ -1,4 +1,4 @@
-"""Another pair on the same device: beside the old one where there is room, else in its place."""
+"""Loading another pair on the same device: next to the old one if memory allows, otherwise in place of it."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from jakiro.loading.placement import NoRoom
 
 
 class Generator:
-    """Stands in for a loaded pair."""
+    """A stub of a loaded pair."""
 
     profile = None
 
@@ -17,7 +17,7 @@ class Generator:
 
 
 def device_on_a_small_gpu():
-    """One that holds one pair; and what makes a loader of another, which fails once it has room."""
+    """Return a device with memory for one pair, and a function that makes loaders of others."""
     device = LocalDevice(lambda: Generator("old"))
     device.load(lambda *_: None)
 
@@ -34,14 +34,14 @@ def device_on_a_small_gpu():
     return device, loader
 
 
-def test_where_two_pairs_have_no_room_the_old_one_goes_first_and_that_is_said():
+def test_without_memory_for_two_pairs_the_old_one_is_released_first_with_a_notice():
     device, loader = device_on_a_small_gpu()
     device.swap(loader("new"), lambda *_: None)
     assert device.status["target"] == "new"
     assert device.status["notices"] == ["its own", words.SWAP_ONE_AT_A_TIME]
 
 
-def test_a_pair_that_would_not_fit_alone_either_leaves_the_old_one_untouched():
+def test_a_pair_that_is_too_large_for_the_device_leaves_the_old_one_untouched():
     device, loader = device_on_a_small_gpu()
     before = device.generator
     with pytest.raises(NoRoom):

@@ -1,4 +1,4 @@
-"""Two Ray Serve replicas answer the page's questions; one that is killed costs its own answer and no other."""
+"""Two Ray Serve replicas answer the page's questions; a killed replica ends its own answer only."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.loading.options import LoadOptions
 from jakiro.trace import Trace
-from tests.app.asked import asking
+from tests.app.answers import asking
 from tests.app.devices.ray_tiny import STEP_SECONDS
 from tests.faults import ROOT
 from tests.server.served import PATIENCE, any_port, wait_until
@@ -30,12 +30,12 @@ START_SECONDS = 600
 
 @pytest.fixture(scope="module")
 def cluster():
-    """The address of a cluster on this machine with two replicas of the tiny pair."""
+    """Yield the address of a local cluster with two replicas of the tiny pair."""
     port = any_port()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
-    # A busy machine starts processes slowly, and Ray's own are nice to all others
+    # Ray lowers the priority of its processes, which would start too slowly on a busy machine
     environment |= {"RAY_worker_niceness": "0"}
-    # At the end nobody is left to wait for: Ray would drain the node for half a minute
+    # Without this, Ray drains the node for half a minute at shutdown
     environment |= {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
     start = (
         f"start --head --block --port {port} --ray-client-server-port {any_port()} --num-cpus 2 "
@@ -57,7 +57,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def device(cluster):
-    """The device of a page on one of the cluster's machines."""
+    """Yield the device of a page that uses the cluster."""
     from app.devices.ray_device import RayDevice
 
     device = RayDevice(cluster)
@@ -67,13 +67,18 @@ def device(cluster):
 
 
 class Reading:
-    """One answer being read: its trace so far, and how it ended."""
+    """An answer and its outcome.
 
-    def __init__(self, device, asked: Asking, on_step=None) -> None:
+    Attributes:
+        trace: the trace so far.
+        failure: the error message, or None.
+    """
+
+    def __init__(self, device, request: Asking, on_step=None) -> None:
         self.trace = self.failure = None
         self.halt = threading.Event()
         try:
-            for kind, _, payload in device.answer(asked, self.halt):
+            for kind, _, payload in device.answer(request, self.halt):
                 if kind == "header":
                     self.trace = Trace(payload)
                 elif kind == "end":
@@ -91,14 +96,14 @@ class Reading:
 
 
 def read_side_by_side(device, questions, length: int = 24) -> list[Reading]:
-    """The readings of questions, two at a time."""
+    """Return the readings of questions, read two at a time."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(lambda question: Reading(device, asking(question, length)), questions))
 
 
 @pytest.fixture
 def both(device):
-    """The device once both replicas answer, one that was killed before included."""
+    """Return the device once both replicas answer, including one that an earlier test has killed."""
     wait_until(lambda: len({reading.process for reading in read_side_by_side(device, "ab", 8)}) == 2, START_SECONDS)
     return device
 
@@ -110,20 +115,20 @@ def test_both_replicas_answer_and_the_text_is_that_of_a_local_generator(both):
     readings = read_side_by_side(both, questions)
     generator = tiny_generator()
     for question, reading in zip(questions, readings, strict=True):
-        own = generator.run(question, SamplingParams(max_new_tokens=24), tree=TreeConfig())
+        expected = generator.run(question, SamplingParams(max_new_tokens=24), tree=TreeConfig())
         assert reading.trace.header.messages[-1]["content"] == question
-        assert reading.trace.token_ids == own.token_ids
+        assert reading.trace.token_ids == expected.token_ids
 
 
 @pytest.mark.parametrize("failures", [1, 10])
 def test_a_cluster_that_starts_no_process_for_the_page_is_asked_again_and_then_named(failures, monkeypatch):
     from app.devices.ray_device import TRIES, RayDevice
 
-    asked = []
+    addresses = []
 
     def init(address: str, **_) -> None:
-        asked.append(address)
-        if len(asked) <= failures:
+        addresses.append(address)
+        if len(addresses) <= failures:
             raise ConnectionAbortedError("Initialization failure from server")
 
     monkeypatch.setattr(ray, "init", init)
@@ -131,11 +136,11 @@ def test_a_cluster_that_starts_no_process_for_the_page_is_asked_again_and_then_n
     device = RayDevice("ray://here:1")
     if failures < TRIES:
         device.load(lambda *_: None)
-        assert len(asked) == failures + 1
+        assert len(addresses) == failures + 1
     else:
         with pytest.raises(ConnectionError, match="answers, but starts no process"):
             device.load(lambda *_: None)
-        assert len(asked) == TRIES
+        assert len(addresses) == TRIES
 
 
 def test_stop_frees_the_replica(device):
@@ -144,7 +149,7 @@ def test_stop_frees_the_replica(device):
     assert all(reading.trace.end_reason == "length" for reading in read_side_by_side(device, "ab", 8))
 
 
-def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(both):
+def test_a_killed_replica_is_reported_to_its_reader_and_the_other_one_continues(both):
     started = threading.Barrier(2)
 
     def read(name):
@@ -157,14 +162,14 @@ def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(both):
         return Reading(both, asking(name, 60), meet)
 
     with ThreadPoolExecutor(2) as pool:
-        killed, other = pool.map(read, ("killed", "other"))
-    assert killed.process != other.process
+        killed, survivor = pool.map(read, ("killed", "other"))
+    assert killed.process != survivor.process
     assert killed.failure == words.RAY_WORKER_LOST
     assert len(killed.trace.steps) >= 2
-    assert other.failure is None and other.trace.end_reason == "length"
-    own = tiny_generator().run("other", SamplingParams(max_new_tokens=60), tree=TreeConfig())
-    assert other.trace.token_ids == own.token_ids
-    assert len(other.trace.steps) * STEP_SECONDS > 0.5
+    assert survivor.failure is None and survivor.trace.end_reason == "length"
+    expected = tiny_generator().run("other", SamplingParams(max_new_tokens=60), tree=TreeConfig())
+    assert survivor.trace.token_ids == expected.token_ids
+    assert len(survivor.trace.steps) * STEP_SECONDS > 0.5
     after = Reading(both, asking("after", 8))
     assert after.failure is None and after.trace.end_reason == "length"
 
@@ -176,19 +181,19 @@ def test_a_relay_that_died_is_made_again_for_the_next_answer(device):
     assert device.environment["device"] == "cpu"
 
 
-def test_workers_tell_the_template_what_they_are_given(monkeypatch):
+def test_workers_pass_template_arguments_to_the_model(monkeypatch):
     from app.devices import ray_workers
     from app.devices.choose import device_for
     from jakiro import JakiroGenerator
 
-    loads, told = [], []
+    loads, options_of_loads = [], []
     monkeypatch.setattr(ray_workers, "application", lambda load, *_: loads.append(load))
-    monkeypatch.setattr(JakiroGenerator, "from_pretrained", lambda **options: told.append(options))
+    monkeypatch.setattr(JakiroGenerator, "from_pretrained", lambda **options: options_of_loads.append(options))
     ray_workers.build({"template_arguments": '{"enable_thinking": false}'})
     loads[0]()
-    assert told[0]["template_arguments"] == {"enable_thinking": False}
+    assert options_of_loads[0]["template_arguments"] == {"enable_thinking": False}
     with pytest.raises(ValueError, match="JSON object"):
         ray_workers.build({"template_arguments": "thinking"})
-    given = LoadOptions(template_arguments='{"enable_thinking": false}')
+    load_options = LoadOptions(template_arguments='{"enable_thinking": false}')
     with pytest.raises(ValueError, match="pass template_arguments to the workers"):
-        device_for("auto", given, object)
+        device_for("auto", load_options, object)

@@ -1,4 +1,4 @@
-"""Events from another process: failures cross as sentences, and nobody waits for a side that is silent."""
+"""Events from another process: failures arrive as sentences, and the reader does not block on a silent process."""
 
 import threading
 
@@ -33,7 +33,7 @@ def test_a_failure_crosses_as_the_last_event_and_is_raised_on_the_other_side(err
 def test_a_silent_other_side_is_not_waited_for_after_stop():
     may_end, closed = threading.Event(), threading.Event()
 
-    def silent(left):
+    def silent(reader_left):
         try:
             yield "header", "autoregressive", None
             yield "header", "jakiro", None
@@ -55,15 +55,15 @@ def test_a_silent_other_side_is_not_waited_for_after_stop():
     assert closed.wait(PATIENCE)
 
 
-def test_a_reader_that_leaves_is_told_to_the_other_side():
-    told = []
+def test_a_reader_that_leaves_ends_the_events_of_the_other_process():
+    ends = []
 
-    def endless(left):
-        while not left.wait(0.01):
+    def endless(reader_left):
+        while not reader_left.wait(0.01):
             yield "step", "jakiro", None
-        told.append(True)
+        ends.append(True)
 
     events = follow(endless, threading.Event())
     next(events)
     events.close()
-    wait_until(lambda: told)
+    wait_until(lambda: ends)

@@ -1,6 +1,6 @@
-"""What an answer on ZeroGPU does in its process, and what is asked for; `test_zero_space.py` has the processes.
+"""Answers on ZeroGPU and their GPU requests in one process; `test_zero_space.py` tests the processes.
 
-Away from Spaces its decorator gives a function back as it is, so here answers run in this process.
+Outside of Spaces the decorator of the package `spaces` returns its function unchanged.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from app.words import page as words
 from jakiro.config import TreeConfig
 from jakiro.loading import loader
 from jakiro.trace import Trace
-from tests.app.asked import asking
+from tests.app.answers import asking
 from tests.support import save_pair
 
 METHODS = ("autoregressive", "jakiro")
@@ -30,7 +30,7 @@ METHODS = ("autoregressive", "jakiro")
 
 @pytest.fixture
 def zero(tmp_path):
-    """A loaded device over the tiny pair."""
+    """Yield a loaded device with the tiny pair."""
     threads, folder = torch.get_num_threads(), save_pair(tmp_path)
     pair = (str(folder / "target"), str(folder / "head"))
     options = loader.LoadOptions(*pair, "cpu", "float32", "exact", graphs=False)
@@ -43,9 +43,9 @@ def zero(tmp_path):
 RACE = partial(asking, length=24, methods=METHODS, tree=TreeConfig(nodes=16, depth=4))
 
 
-def traces_of(device, asked, halt=None) -> dict:
+def traces_of(device, request, halt=None) -> dict:
     traces = {}
-    for kind, method, payload in device.answer(asked, halt or threading.Event()):
+    for kind, method, payload in device.answer(request, halt or threading.Event()):
         if kind == "header":
             traces[method] = Trace(payload)
         elif kind == "step":
@@ -55,10 +55,10 @@ def traces_of(device, asked, halt=None) -> dict:
     return traces
 
 
-def test_the_status_is_what_the_card_computes_even_before_an_answer(zero):
-    """Its cards compute float64 slowly, so where nobody asks for exact numerics it is fast."""
+def test_the_status_has_the_numerics_of_the_gpu_before_the_first_answer(zero):
+    """GPUs of ZeroGPU compute float64 slowly, so the default there is fast numerics."""
     before = zero.status
-    assert before["device"] == words.ZERO_GPU and before["numerics"] == "exact", "as it was asked for"
+    assert before["device"] == words.ZERO_GPU and before["numerics"] == "exact", "as requested"
     zero._pair = replace(zero._pair, options=replace(zero._pair.options, numerics=None))
     assert zero.status["numerics"] == "fast"
     zero._pair = replace(zero._pair, options=replace(zero._pair.options, numerics="exact"))
@@ -106,7 +106,7 @@ def test_an_answer_ends_itself_when_its_gpu_time_is_over(zero, monkeypatch):
         ("ZeroGPU worker error", "GPU task aborted", words.ZERO_ABORTED),
     ],
 )
-def test_what_the_gpu_service_refuses_is_one_sentence(title, message, sentence):
+def test_refusals_of_the_gpu_service_are_one_sentence(title, message, sentence):
     assert sentence_for(gr.Error(message, title=title)) == sentence
 
 
@@ -135,11 +135,11 @@ QUOTA = "You have exceeded your free ZeroGPU quota (120s requested vs. {left}s l
 def test_a_request_that_is_too_long_is_repeated_once_with_the_allowed_seconds(zero, title, message, requests):
     run, seen = zero._on_gpu, []
 
-    def on_gpu(asked, seconds):
+    def on_gpu(request, seconds):
         seen.append(seconds)
         if seconds == 120:
             raise gr.Error(message, title=title)
-        yield from run(asked, seconds)
+        yield from run(request, seconds)
 
     zero._on_gpu, zero._ms_per_token = on_gpu, 1e6
     if len(requests) == 1:
@@ -151,12 +151,12 @@ def test_a_request_that_is_too_long_is_repeated_once_with_the_allowed_seconds(ze
 
 
 def test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers(monkeypatch):
-    asked = []
-    monkeypatch.setattr(loader, "read_pair", asked.append)
+    reads = []
+    monkeypatch.setattr(loader, "read_pair", reads.append)
     monkeypatch.setattr(zero_device, "is_here", lambda: True)
     monkeypatch.setitem(sys.modules, "spaces", argparse.Namespace(GPU=lambda **_: lambda task: task))
     device_for(None, loader.LoadOptions(), object).load(lambda *_: None)
-    (options,) = asked
+    (options,) = reads
     assert options.device == "cpu" and options.graphs and not options.capture_at_load
 
 

@@ -1,4 +1,4 @@
-"""ZeroGPU with Spaces' own package over a scheduling service of ours: what is asked for, lent and taken away."""
+"""ZeroGPU with the package `spaces` and a stub of its scheduler: requested, lent and withdrawn GPUs."""
 
 import base64
 import http.server
@@ -23,17 +23,19 @@ from tests.support import save_pair
 
 pytestmark = pytest.mark.rare
 SECONDS = 600
-# What the Hub's proxy adds to a visitor's request: a token whose middle part is JSON
+# The Hub's proxy adds such a token to a visitor's request; its middle part is JSON
 TOKEN = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (b"{}", b'{"user":"ada"}', b"x"))
 
 
 @dataclass
 class Lender:
-    """The service that lends GPUs, as the package `spaces` asks it; `log` has (path, parameters) of each request.
+    """A stub of the service that lends GPUs to the package `spaces`.
 
     Attributes:
-        refusal: (status, headers, body) instead of a GPU, once.
-        unasked: what the page says of its device before the first answer.
+        refusal: (status, headers, body) of the next response instead of a GPU, or None.
+        log: (path, parameters) of each request.
+        lent: number of lent GPUs.
+        unasked: the device in the page's status before the first answer.
     """
 
     refusal: tuple[int, dict, object] | None = None
@@ -41,8 +43,8 @@ class Lender:
     lent: int = 0
     unasked: str = ""
 
-    def asked(self, path: str) -> list[dict]:
-        return [parameters for one, parameters in self.log if one == path]
+    def requests_of(self, path: str) -> list[dict]:
+        return [parameters for logged_path, parameters in self.log if logged_path == path]
 
     def answer(self, path: str, parameters: dict) -> tuple[int, dict, object]:
         self.log.append((path, parameters))
@@ -52,17 +54,17 @@ class Lender:
                 return refusal
             self.lent += 1
             lent = {"nvidiaIndex": 0, "nvidiaUUID": "GPU-0", "allowToken": f"lent-{self.lent}"}
-            # Whoever had the GPU last finds its process there
+            # After the first answer the process of this page is still on the GPU
             return 200, {}, lent | {"idle": self.lent > 1}
         return 200, {}, ""
 
     def wait_until_all_is_back(self) -> None:
-        wait_until(lambda: len(self.asked("/release")) >= self.lent, SECONDS)
+        wait_until(lambda: len(self.requests_of("/release")) >= self.lent, SECONDS)
 
 
 @pytest.fixture(scope="module")
 def space(tmp_path_factory):
-    """(the lender, the page's address, the folder of its pair): one Space for all tests."""
+    """Yield (lender, address of the page, folder of its pair) of one Space for all tests."""
     folder = save_pair(tmp_path_factory.mktemp("pair"))
     lender = Lender()
 
@@ -103,12 +105,12 @@ def question(length: int = 24) -> list:
 
 
 def begin(address: str, endpoint: str = "generate", values: list | None = None) -> Call:
-    """A call as it comes through the Hub's proxy, which adds the visitor's token."""
+    """Return a call with the visitor's token, which the Hub's proxy adds."""
     return Call(address, endpoint, values or question(), SECONDS, headers={"X-IP-Token": TOKEN})
 
 
 def ask(address: str, length: int = 24) -> tuple[str, object]:
-    """How an answer ended, and the last that was told of it."""
+    """Return the kind of an answer's last event, and its data or error message."""
     *_, (kind, data) = begin(address, values=question(length))
     return kind, data["error"] if kind == "error" else data[0]
 
@@ -121,31 +123,31 @@ def begin_long(address: str) -> Call:
 
 def test_the_start_is_reported_and_an_answer_borrows_a_gpu_in_the_visitors_name(space):
     lender, address, folder = space
-    assert len(lender.asked("/startup-report")) == 1 and lender.unasked == words.ZERO_GPU
+    assert len(lender.requests_of("/startup-report")) == 1 and lender.unasked == words.ZERO_GPU
     lender.wait_until_all_is_back()
-    before = len(lender.asked("/schedule"))
+    before = len(lender.requests_of("/schedule"))
     kind, last = ask(address)
     lender.wait_until_all_is_back()
     assert kind == "complete" and last["state"] == "done"
     pair = (str(folder / "target"), str(folder / "head"))
     local = JakiroGenerator.load(loader.LoadOptions(*pair, "cpu", "float32", "exact", graphs=False))
-    own = local.run("Why?", SamplingParams(seed=3, max_new_tokens=24))
-    assert last["text"] == own.text and last["num_tokens"] == 24
-    (schedule,), release = lender.asked("/schedule")[before:], lender.asked("/release")[-1]
+    expected = local.run("Why?", SamplingParams(seed=3, max_new_tokens=24))
+    assert last["text"] == expected.text and last["num_tokens"] == 24
+    (schedule,), release = lender.requests_of("/schedule")[before:], lender.requests_of("/release")[-1]
     assert schedule["token"] == TOKEN and int(schedule["durationSeconds"]) == SECONDS_ASKED
     assert release == {"allowToken": f"lent-{lender.lent}", "fail": "false"}
-    assert status(address)["model"]["device"] == "cpu", "what the process with the GPU found"
+    assert status(address)["model"]["device"] == "cpu", "the status of the process with the GPU"
 
 
-def test_who_hangs_up_gives_the_gpu_back_and_the_next_one_is_answered(space):
+def test_a_hang_up_returns_the_gpu_and_the_next_question_is_answered(space):
     lender, address, _ = space
     begin_long(address).close()
     lender.wait_until_all_is_back()
-    assert lender.asked("/release")[-1]["fail"] == "false"
+    assert lender.requests_of("/release")[-1]["fail"] == "false"
     assert ask(address)[0] == "complete"
 
 
-def test_what_the_service_refuses_is_one_sentence(space):
+def test_refusals_of_the_scheduler_are_one_sentence(space):
     lender, address, _ = space
     no_time = 429, {"X-Approve-Result": "quota-exceeded"}, {"left": 0, "wait": 11521}
     busy = 200, {"content-type": "text/event-stream"}, "event: failed"
@@ -158,9 +160,9 @@ def test_what_the_service_refuses_is_one_sentence(space):
 def test_a_gpu_that_is_taken_away_is_a_sentence_and_the_next_answer_gets_another(space):
     lender, address, _ = space
     call = begin_long(address)
-    os.kill(int(lender.asked("/allow")[-1]["pid"]), signal.SIGKILL)
+    os.kill(int(lender.requests_of("/allow")[-1]["pid"]), signal.SIGKILL)
     kind, data = list(call)[-1]
     assert (kind, data["error"]) == ("error", words.ZERO_ABORTED)
     lender.wait_until_all_is_back()
-    assert lender.asked("/release")[-1]["fail"] == "true"
+    assert lender.requests_of("/release")[-1]["fail"] == "true"
     assert ask(address)[0] == "complete"

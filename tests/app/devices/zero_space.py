@@ -1,8 +1,8 @@
-"""A page on ZeroGPU in its own process, with Spaces' package: `python -m tests.app.devices.zero_space PORT FOLDER`.
+"""A page on ZeroGPU in its own process: `python -m tests.app.devices.zero_space PORT FOLDER`.
 
-Only what needs a card is left out: where the package finds no torch it moves nothing to a GPU, and a forked process
-computes on the processor. The service that lends GPUs is the test's, by SPACES_ZERO_DEVICE_API_URL. Steps are slowed
-down, so that a test can act in the middle of an answer.
+The package `spaces` finds no torch, so it moves nothing to a GPU, and the forked process computes on the CPU. The
+variable SPACES_ZERO_DEVICE_API_URL names the test's scheduler. Steps are slow, so that a test can act in the middle of
+an answer.
 """
 
 import sys

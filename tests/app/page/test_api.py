@@ -1,4 +1,4 @@
-"""The endpoints that docs/api.md promises: its example runs, and every field is there."""
+"""The endpoints of docs/api.md: its example runs, and every field is documented."""
 
 import re
 
@@ -37,7 +37,7 @@ def test_the_example_of_the_document_runs(served, connect, monkeypatch, capsys):
     assert re.search(r"\{'autoregressive': [\d.]+, 'jakiro': [\d.]+\}\n\d+ steps", printed)
 
 
-def test_every_field_that_comes_is_in_the_document_and_the_trace_reads_back(served, connect):
+def test_every_returned_field_is_documented_and_the_trace_reads_back(served, connect):
     client = connect(served[1])
     answer = client.predict("Why?", 12, api_name="/generate")
     race = client.predict("Why?", 12, methods=["jakiro", "context"], api_name="/race")
@@ -50,20 +50,20 @@ def test_every_field_that_comes_is_in_the_document_and_the_trace_reads_back(serv
     assert (trace.text, trace.tau, len(trace.token_ids)) == (answer["text"], answer["tau"], answer["num_tokens"])
 
 
-def test_a_program_stops_its_own_answer_and_nobody_elses_also_while_it_waits(served, connect, monkeypatch):
-    client, other = connect(served[1]), connect(served[1])
+def test_a_program_stops_only_its_own_answer_running_or_waiting(served, connect, monkeypatch):
+    client, second_client = connect(served[1]), connect(served[1])
     monkeypatch.setattr(served[0], "pace", 5.0)
     running = client.submit("Why?", 400, api_name="/generate")
     wait_until(lambda: served[0].active)
-    assert other.predict(api_name="/stop") == {"stopped": 0}
+    assert second_client.predict(api_name="/stop") == {"stopped": 0}
     with pytest.raises(AppError, match="At most 1 of your questions"):
         client.predict("Another?", api_name="/generate")
-    waiting = other.submit("Why?", 400, api_name="/generate")
+    waiting = second_client.submit("Why?", 400, api_name="/generate")
     wait_until(lambda: any(update["message"] for update in waiting.outputs()))
-    assert other.predict(api_name="/stop") == {"stopped": 1}
+    assert second_client.predict(api_name="/stop") == {"stopped": 1}
     answer = waiting.result(timeout=PATIENCE)
-    told = {name: answer[name] for name in ("state", "message", "end_reason", "text", "num_tokens")}
-    assert told == {"state": "done", "message": "", "end_reason": "stopped", "text": "", "num_tokens": 0}
+    result = {name: answer[name] for name in ("state", "message", "end_reason", "text", "num_tokens")}
+    assert result == {"state": "done", "message": "", "end_reason": "stopped", "text": "", "num_tokens": 0}
     assert client.predict(api_name="/stop") == {"stopped": 1}
     assert running.result(timeout=PATIENCE)["end_reason"] == "stopped"
 
@@ -76,7 +76,7 @@ def test_a_program_stops_its_own_answer_and_nobody_elses_also_while_it_waits(ser
         ("/trace", {"run_id": "0" * 32}, words.UNKNOWN_RUN),
     ],
 )
-def test_what_does_not_fit_is_an_error_of_one_sentence(served, connect, endpoint, values, sentence):
+def test_invalid_arguments_are_an_error_of_one_sentence(served, connect, endpoint, values, sentence):
     with pytest.raises(AppError) as refusal:
         connect(served[1]).predict(**values, api_name=endpoint)
     assert str(refusal.value) == sentence.format(known=", ".join(METHODS))

@@ -1,4 +1,4 @@
-"""Form values are checked on the server, whatever the components allow; each refusal is one clear sentence."""
+"""The server checks all form values, including those that the components exclude; a refusal is one clear sentence."""
 
 import re
 from types import SimpleNamespace
@@ -39,7 +39,7 @@ MODULES = {
     path.relative_to(ROOT / "assets" / "web").as_posix(): path.read_text(encoding="utf-8")
     for path in (ROOT / "assets" / "web").rglob("*.js")
 }
-# The form's values as a link has them
+# The form's values in the format of a link
 LINKED = {name.replace("_", "-"): value for name, value in GOOD.items() if name != "history"}
 
 
@@ -48,18 +48,18 @@ def asking(**changes):
 
 
 def test_good_values_become_settings():
-    found = asking()
-    assert [message["content"] for message in found.messages] == ["Be brief.", "Hi", "Hello", "Why?"]
-    assert (found.params.temperature, found.params.seed, found.params.max_new_tokens) == (0.7, 3, 64)
-    assert (found.tree.nodes, found.tree.depth, found.tree.policy) == (16, 4, "fixed")
-    assert found.methods == ("autoregressive", "jakiro")
+    request = asking()
+    assert [message["content"] for message in request.messages] == ["Be brief.", "Hi", "Hello", "Why?"]
+    assert (request.params.temperature, request.params.seed, request.params.max_new_tokens) == (0.7, 3, 64)
+    assert (request.tree.nodes, request.tree.depth, request.tree.policy) == (16, 4, "fixed")
+    assert request.methods == ("autoregressive", "jakiro")
 
 
 def test_penalties_and_the_form_of_the_answer_become_settings():
-    further = {"min_p": 0.1, "repetition_penalty": 1.1, "presence_penalty": 0.5, "frequency_penalty": -1}
-    found = asking(**further, no_repeat_ngram_size=3.0, answer_as="choice", answer_form="yes\n\n no \n").params
-    assert {name: getattr(found, name) for name in further} == further
-    assert (found.no_repeat_ngram_size, found.grammar) == (3, Grammar("choice", ("yes", "no")))
+    penalties = {"min_p": 0.1, "repetition_penalty": 1.1, "presence_penalty": 0.5, "frequency_penalty": -1}
+    params = asking(**penalties, no_repeat_ngram_size=3.0, answer_as="choice", answer_form="yes\n\n no \n").params
+    assert {name: getattr(params, name) for name in penalties} == penalties
+    assert (params.no_repeat_ngram_size, params.grammar) == (3, Grammar("choice", ("yes", "no")))
     named = asking(logit_bias=" 42=-5, 7=2.5 ", suppress_tokens="9, 3,3").params
     assert named.logit_bias == ((7, 2.5), (42, -5)) and named.suppress_tokens == (3, 9)
     assert asking(logit_bias=" ", suppress_tokens=None).params == asking().params
@@ -73,33 +73,33 @@ def test_a_grammar_that_is_none_is_refused_on_one_line():
         asking(answer_as="regex", answer_form="a(")
 
 
-def test_the_makers_settings_fill_their_own_fields_alone():
-    found = _makers_values({"temperature": 0.7, "top_p": 0.8}, ["temperature", "top_p", "min_p"])
-    assert [update.get("value") for update in found] == [0.7, 0.8, None]
+def test_the_recommended_settings_fill_only_their_own_fields():
+    updates = _makers_values({"temperature": 0.7, "top_p": 0.8}, ["temperature", "top_p", "min_p"])
+    assert [update.get("value") for update in updates] == [0.7, 0.8, None]
 
 
-def test_a_chat_template_is_told_what_the_field_says_and_nothing_by_an_empty_one():
+def test_template_arguments_are_those_of_the_field_and_an_empty_field_has_none():
     assert asking(template_arguments='{"enable_thinking": false}').template_arguments == {"enable_thinking": False}
     for empty in (None, "", "  ", "{}", {}):
         assert asking(template_arguments=empty).template_arguments is None
 
 
-@pytest.mark.parametrize("given", ["thinking", "[1]", "5", 5, [1], '{"a": "%s"}' % ("x" * 1000)])
-def test_what_is_no_small_object_is_refused(given):
+@pytest.mark.parametrize("arguments", ["thinking", "[1]", "5", 5, [1], '{"a": "%s"}' % ("x" * 1000)])
+def test_template_arguments_other_than_a_small_object_are_refused(arguments):
     with pytest.raises(ValueError, match=r"Template arguments are a JSON object.*; got .{1,90}\.$"):
-        asking(template_arguments=given)
+        asking(template_arguments=arguments)
 
 
 def test_automatic_trees_have_their_own_limits_and_plain_can_be_left_out():
-    found = asking(tree=words.AUTOMATIC, alongside=False, candidates=1000, levels=None)
-    assert found.tree == TreeConfig(policy="auto", nodes=64, depth=8)
-    assert found.methods == ("jakiro",)
+    request = asking(tree=words.AUTOMATIC, alongside=False, candidates=1000, levels=None)
+    assert request.tree == TreeConfig(policy="auto", nodes=64, depth=8)
+    assert request.methods == ("jakiro",)
 
 
 @pytest.mark.parametrize("tree", [words.AUTOMATIC, words.FIXED])
 def test_copied_guesses_join_the_tree_or_race_alone(tree):
-    found = asking(tree=tree, method="jakiro+prompt_lookup", further_lanes=["prompt_lookup"])
-    assert found.methods == ("autoregressive", "jakiro+prompt_lookup", "prompt_lookup")
+    request = asking(tree=tree, method="jakiro+prompt_lookup", further_lanes=["prompt_lookup"])
+    assert request.methods == ("autoregressive", "jakiro+prompt_lookup", "prompt_lookup")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
+def test_invalid_values_are_refused_in_one_sentence(changes, sentence):
     with pytest.raises(ValueError) as refusal:
         asking(**changes)
     assert str(refusal.value) == sentence
@@ -148,33 +148,33 @@ def test_a_link_is_checked_as_the_form_is(values, sentence):
 
 
 def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers(monkeypatch):
-    monkeypatch.setattr("app.page.handlers.offered_methods", lambda known: [METHODS["eagle2"]])
+    monkeypatch.setattr("app.page.handlers.offered_methods", lambda methods: [METHODS["eagle2"]])
     service = SimpleNamespace(limits=Limits(), methods=METHODS)
     assert trouble(service, LINKED) == "The method must be one of eagle2; got 'jakiro'."
     assert trouble(service, LINKED | {"method": "eagle2"}) is None
 
 
 @pytest.mark.parametrize("values", [None, "text", [], {1: 2}])
-def test_what_is_no_form_is_refused_with_a_sentence(values):
+def test_values_that_are_no_form_are_refused_with_a_sentence(values):
     assert trouble(SimpleNamespace(limits=Limits(), methods=METHODS), values).endswith(".")
 
 
-def test_every_word_that_the_scripts_say_exists():
+def test_every_word_used_by_the_scripts_exists():
     code = "".join(text for name, text in MODULES.items() if not name.startswith("benchmark"))
-    known = set(words.BROWSER) | set(lesson_words.BROWSER) | set(benchmark_words.FIRST)
-    assert set(re.findall(r"say\(\"(\w+)\"", code)) <= known
+    defined = set(words.BROWSER) | set(lesson_words.BROWSER) | set(benchmark_words.FIRST)
+    assert set(re.findall(r"say\(\"(\w+)\"", code)) <= defined
 
 
-def test_every_word_is_said_by_a_script():
+def test_every_word_is_used_by_a_script():
     code = "".join(MODULES.values())
-    begun, counted = re.findall(r"`([a-z_]+_)\$\{", code), set(re.findall(r"counted\(\"(\w+)\"", code))
-    ended = re.findall(r"`\$\{key\}(_[a-z]+)`", code)
+    prefixes, counted = re.findall(r"`([a-z_]+_)\$\{", code), set(re.findall(r"counted\(\"(\w+)\"", code))
+    suffixes = re.findall(r"`\$\{key\}(_[a-z]+)`", code)
     for word in words.BROWSER | lesson_words.BROWSER | benchmark_words.FIRST | benchmark_words.BROWSER:
         stem = word.removeprefix("one_") if word.startswith("one_") else word.removeprefix("many_").removesuffix("s")
-        said = (
+        is_used = (
             re.search(rf"\b{word}\b", code)
             or stem in counted
-            or word.startswith(tuple(begun))
-            or word.endswith(tuple(ended))
+            or word.startswith(tuple(prefixes))
+            or word.endswith(tuple(suffixes))
         )
-        assert said, word
+        assert is_used, word

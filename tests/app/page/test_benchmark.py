@@ -1,4 +1,4 @@
-"""The benchmark tab: live numbers are the report's, a stop keeps what is there, others are answered in between."""
+"""The benchmark tab: live numbers equal the report, Stop keeps finished prompts, answers run between prompts."""
 
 import json
 import threading
@@ -24,14 +24,14 @@ from tests.support import tiny_generator
 VISITOR = Visitor("tab", "127.0.0.1")
 
 
-def measured(wanted: dict, generator=None, benchmarks: Benchmarks | None = None) -> Iterator[dict]:
-    """Updates of a benchmark on a service of its own."""
+def measured(requested: dict, generator=None, benchmarks: Benchmarks | None = None) -> Iterator[dict]:
+    """Yield the updates of a benchmark on its own service."""
     service = ready_service(generator or FakeGenerator())
-    return benchmark.measure(service, benchmarks or Benchmarks(), Pace(), VISITOR, wanted)
+    return benchmark.measure(service, benchmarks or Benchmarks(), Pace(), VISITOR, requested)
 
 
 def run_read(values: dict) -> Run:
-    """A run of a results file, as the report takes it."""
+    """Return a run of a results file as an object of the report."""
     method, _, size = values["lane"].partition(" · ")
     return Run(**values | {"lane": Lane(method, size or None)})
 
@@ -41,7 +41,7 @@ def numbers(groups: list[dict]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "sentence"),
+    ("requested", "sentence"),
     [
         ([], "A benchmark request has “count”"),
         ({"count": 0}, "must be a whole number from 1 to 96; got 0"),
@@ -51,15 +51,15 @@ def numbers(groups: list[dict]) -> str:
         ({"methods": [["jakiro"]]}, "Methods must be among jakiro, jakiro+prompt_lookup, prompt_lookup"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, sentence):
-    updates = list(measured(wanted))
+def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(requested, sentence):
+    updates = list(measured(requested))
     assert len(updates) == 1 and sentence in updates[0]["error"]
 
 
 def test_every_prompt_is_measured_and_the_groups_are_the_reports():
     benchmarks = Benchmarks()
-    wanted = {"count": 3, "temperatures": [1, 0], "methods": ["context", "jakiro"]}
-    *_, last = measured(wanted, benchmarks=benchmarks)
+    requested = {"count": 3, "temperatures": [1, 0], "methods": ["context", "jakiro"]}
+    *_, last = measured(requested, benchmarks=benchmarks)
     assert (last["state"], last["done"], last["total"]) == ("finished", 3, 3)
     saved = json.loads(benchmarks.results(last["run"]))
     assert saved["schema_version"] == 1 and len(saved["runs"]) == 3 * 2 * 3
@@ -70,7 +70,7 @@ def test_every_prompt_is_measured_and_the_groups_are_the_reports():
 
 
 def summed_up_again(saved: dict) -> list[dict]:
-    """A results file's groups, computed anew from its runs."""
+    """Return the groups of a results file, computed again from its runs."""
     return [asdict(group) for group in summarise([run_read(run) for run in saved["runs"]])]
 
 
@@ -88,7 +88,7 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
 
 
 def test_a_benchmark_runs_in_its_visitors_context(monkeypatch):
-    """Whoever lends GPUs looks up there whose quota counts."""
+    """ZeroGPU reads the visitor, whose quota is charged, from this context."""
     seen, service = [], ready_service(FakeGenerator())
     answer = LocalDevice.answer
 
@@ -113,7 +113,7 @@ def test_a_closed_tab_ends_its_benchmark():
     updates = measured({"count": 96}, FakeGenerator(pace=0.1), benchmarks)
     first = next(updates)
     updates.close()
-    (run,) = [run for run in benchmarks._kept() if run.id == first["run"]]
+    (run,) = [run for run in benchmarks._stored() if run.id == first["run"]]
     while (event := run.events.get(timeout=PATIENCE))[0] == "state" and event[2]["state"] != "stopped":
         continue
     assert event[0] == "state"
@@ -126,21 +126,21 @@ def test_a_benchmark_counts_as_an_answer_and_a_chosen_session_does_not_escape_th
     benchmarks, seconds = Benchmarks(), [0.0]
     pace = Pace(lambda: seconds[0])
 
-    def asked(session, address="10.0.0.1"):
+    def start(session, address="10.0.0.1"):
         updates = benchmark.measure(service, benchmarks, pace, Visitor(session, address), {"count": 96})
         started.append(updates)
         return next(updates)
 
     started = []
     try:
-        assert [asked("a")["state"], asked("b")["state"]] == ["running", "waiting"]
+        assert [start("a")["state"], start("b")["state"]] == ["running", "waiting"]
         refusal = benchmark_words.TOO_MANY.format(count=2)
-        assert asked("c") == asked("d") == {"error": refusal}
-        assert asked("e", "10.0.0.2")["state"] == "waiting"
-        assert asked("a")["state"] in ("running", "waiting"), "a new one takes the place of the session's own"
-        assert asked("f")["error"].startswith("You requested 5 answers within a minute")
-        assert asked("e", "10.0.0.2")["state"] and asked("e", "10.0.0.2")["state"]
-        assert asked("e", "10.0.0.2")["error"].startswith("You requested 3 answers within a minute")
+        assert start("c") == start("d") == {"error": refusal}
+        assert start("e", "10.0.0.2")["state"] == "waiting"
+        assert start("a")["state"] in ("running", "waiting"), "a new one takes the place of the session's own"
+        assert start("f")["error"].startswith("You requested 5 answers within a minute")
+        assert start("e", "10.0.0.2")["state"] and start("e", "10.0.0.2")["state"]
+        assert start("e", "10.0.0.2")["error"].startswith("You requested 3 answers within a minute")
     finally:
         for updates in started:
             updates.close()
@@ -177,18 +177,18 @@ def test_a_model_loaded_meanwhile_ends_the_benchmark_with_a_sentence():
 def test_the_shipped_results_are_in_the_form_of_the_bench():
     recorded = json.loads(benchmark.RECORDED.read_text(encoding="utf-8"))
     assert recorded["schema_version"] == 1
-    # Files from before this column came lack it
-    anew = [
-        {name: group[name] for name in kept}
-        for group, kept in zip(summed_up_again(recorded), recorded["groups"], strict=True)
+    # Older files do not have the newest column
+    groups = [
+        {name: group[name] for name in saved_group}
+        for group, saved_group in zip(summed_up_again(recorded), recorded["groups"], strict=True)
     ]
-    assert numbers(anew) == numbers(recorded["groups"])
+    assert numbers(groups) == numbers(recorded["groups"])
     assert recorded["environment"]["date"] and recorded["environment"]["cpu"]
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A results file in the place of the shipped one, so that no test depends on what was measured."""
+    """Replace the shipped results file, so that no test depends on measurements; yield its content."""
     benchmarks = Benchmarks()
     *_, last = measured({"count": 16, "temperatures": [0, 1]}, benchmarks=benchmarks)
     path = tmp_path_factory.mktemp("results") / "bench.json"
@@ -206,19 +206,19 @@ def open_benchmark(tab) -> None:
 
 
 def table(tab) -> dict:
-    """What the table says: words of each cell by (category, column)."""
+    """Return the text of each cell of the table by category and column."""
     return tab.evaluate(
         "Object.fromEntries([...document.querySelectorAll('.bench-table tbody tr')].map(row => [row.dataset.category,"
         " Object.fromEntries([...row.querySelectorAll('td')].map(cell => [cell.dataset.column, cell.innerText]))]))"
     )
 
 
-def assert_equals(shown: dict, groups: list[dict], temperature: float) -> None:
-    """Every number of the table is the report's, to the digits shown."""
-    here = {(group["category"], group["lane"]): group for group in groups if group["temperature"] == temperature}
-    assert set(shown) == {category for category, _ in here}
-    for category, cells in shown.items():
-        plain, drafted = here[category, "autoregressive"], here[category, "jakiro · auto"]
+def assert_equals(rows: dict, groups: list[dict], temperature: float) -> None:
+    """Check that every number of the table equals the report, to the digits shown."""
+    group_of = {(group["category"], group["lane"]): group for group in groups if group["temperature"] == temperature}
+    assert set(rows) == {category for category, _ in group_of}
+    for category, cells in rows.items():
+        plain, drafted = group_of[category, "autoregressive"], group_of[category, "jakiro · auto"]
         for name, group in (("plain", plain), ("lane", drafted)):
             speed = group["speed"]
             assert cells[name].split()[0] == f"{speed:,.{0 if speed >= 100 else 1}f}"

@@ -1,4 +1,4 @@
-"""The leaderboard in the tab "Benchmark": its numbers are the raw data's, and it sorts with keys."""
+"""The leaderboard in the tab "Benchmark" has the numbers of the raw data and can be sorted by keyboard."""
 
 import json
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def boards(tmp_path_factory):
-    """A leaderboard in the place of the shipped one, so that no test depends on what was measured."""
+    """Return a leaderboard of invented results, so that no test depends on measurements."""
     folder = tmp_path_factory.mktemp("arena")
     (folder / standings.OWN_SIZE).write_text(raw.compact(bench_of(("auto",), faster=1.25)), encoding="utf-8")
     return standings.boards(folder)["own_size"]
 
 
-# The tab by itself: no run is recorded, and the leaderboard is what the server gives
+# The tab without recorded results; the server returns this leaderboard
 MOUNT = """board => {
   document.querySelector("#host").innerHTML = '<main id="benchmark"><div class="jk-view jk-benchmark"></div></main>';
   const server = { benchmark_recorded: async () => null,
@@ -34,7 +34,7 @@ MOUNT = """board => {
 
 
 def mounted(tab, boards: dict):
-    """The leaderboard of these results, chosen in the tab "Benchmark"."""
+    """Open the leaderboard of these results in the tab "Benchmark"."""
     tab.add_style_tag(content=benchmark.style())
     tab.add_script_tag(content=lesson.script())
     tab.add_script_tag(content=benchmark.script())
@@ -46,7 +46,7 @@ def mounted(tab, boards: dict):
 
 @pytest.fixture
 def board(modules, boards):
-    """The leaderboard without a server."""
+    """Return a tab with the leaderboard, without a server."""
     return mounted(modules, boards)
 
 
@@ -75,7 +75,7 @@ def test_speeds_are_those_of_the_raw_data_the_fastest_first(board):
     assert "2026-11-23" in board.inner_text("#benchmark .badge")
 
 
-def test_columns_sort_with_keys_and_say_how(board):
+def test_columns_are_sorted_by_keys_and_have_aria_sort(board):
     first = '.board-table th[data-column="speed"]'
     assert board.get_attribute(first, "aria-sort") == "descending"
     board.focus('[data-sort="speed"]')
@@ -99,8 +99,8 @@ def test_names_of_methods_stay_text(modules, boards):
     assert tab.locator("#benchmark img").count() == 0 and tab.evaluate("window.ran") is None
 
 
-def test_nothing_serious_is_found_and_fingers_find_room(open_tab, fake_address, boards, monkeypatch):
-    monkeypatch.setattr(benchmark, "leaderboard", lambda known: json.dumps(boards))
+def test_the_leaderboard_has_no_serious_finding_and_large_targets(open_tab, fake_address, boards, monkeypatch):
+    monkeypatch.setattr(benchmark, "leaderboard", lambda methods: json.dumps(boards))
     tab = open_tab(fake_address, color_scheme="light", **PHONE)
     tab.click('[role="tab"][data-tab="benchmark"]')
     tab.click('[data-control="bench-which"][data-value="board"]')
@@ -113,7 +113,7 @@ def test_nothing_serious_is_found_and_fingers_find_room(open_tab, fake_address, 
     assert not serious(tab, "#benchmark", dark=True)
 
 
-def test_a_tab_whose_code_does_not_come_says_so(open_tab, fake_address):
+def test_a_tab_whose_code_is_not_loaded_has_a_message(open_tab, fake_address):
     tab = open_tab(None)
     tab.route("**/benchmark-*.js.gz", lambda route: route.abort())
     tab.goto(fake_address)

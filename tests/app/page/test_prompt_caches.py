@@ -1,14 +1,14 @@
-"""Prompt caches of the page's /v1 belong to one API key: another key never learns what was asked before."""
+"""Prompt caches of the page's /v1 belong to one API key, so that another key cannot detect earlier prompts."""
 
 import httpx
 
-from tests.app.page.test_v1 import asked, page
+from tests.app.page.test_v1 import body_of, page
 from tests.server.served import PATIENCE
 from tests.support import tiny_generator
 
 
 def cached_tokens(address: str, key: str, name: str | None = "a") -> int:
-    body = asked("tiny", max_tokens=4, temperature=0) | ({"prompt_cache_key": name} if name else {})
+    body = body_of("tiny", max_tokens=4, temperature=0) | ({"prompt_cache_key": name} if name else {})
     headers = {"authorization": f"Bearer {key}"}
     answer = httpx.post(f"{address}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE)
     assert answer.status_code == 200, answer.text

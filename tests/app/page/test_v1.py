@@ -1,4 +1,4 @@
-"""OpenAI's interface in the page's process: its queue, its limits, its guard, its logins, its numbers."""
+"""The OpenAI-compatible API in the page's process: queue, limits, guard, logins and numbers."""
 
 import asyncio
 import gc
@@ -47,8 +47,8 @@ def fake():
         yield generator, blocks, address
 
 
-def asked(model: str = "Fake-135M", **further) -> dict:
-    return {"model": model, "messages": [{"role": "user", "content": QUESTION}]} | further
+def body_of(model: str = "Fake-135M", **options) -> dict:
+    return {"model": model, "messages": [{"role": "user", "content": QUESTION}]} | options
 
 
 def post(address: str, body: dict, **headers: str) -> httpx.Response:
@@ -56,9 +56,9 @@ def post(address: str, body: dict, **headers: str) -> httpx.Response:
 
 
 def answers_of(service) -> int:
-    """How many of a page's answers something still holds."""
+    """Return the number of a page's answers that are still referenced."""
     gc.collect()
-    return sum(type(each) is AnswerRun and each._service is service for each in gc.get_objects())
+    return sum(type(value) is AnswerRun and value._service is service for value in gc.get_objects())
 
 
 def message_of(answer: httpx.Response) -> str:
@@ -71,7 +71,7 @@ def test_the_same_seed_gives_the_same_text_through_v1_the_page_and_the_library(t
     for temperature in (0, 1):
         expected = generator.run(QUESTION, SamplingParams(temperature, seed=7, max_new_tokens=16)).text
         chosen = {"temperature": temperature, "seed": 7, "max_tokens": 16}
-        answer = client.chat.completions.create(**asked("tiny"), **chosen)
+        answer = client.chat.completions.create(**body_of("tiny"), **chosen)
         assert answer.choices[0].message.content == expected
         lane = connect(address).predict(QUESTION, 16, temperature, 1, 0, 7, api_name="/generate")
         assert lane["text"] == expected
@@ -81,7 +81,7 @@ def test_a_prediction_is_drafted_on_the_page_and_changes_no_text(tiny):
     generator, address = tiny
     biases = dict.fromkeys(range(94, 260), -100)
     expected = generator.run(QUESTION, SamplingParams(max_new_tokens=24, logit_bias=biases)).text
-    body = asked("tiny", temperature=0, max_tokens=24, logit_bias={str(token_id): -100 for token_id in biases})
+    body = body_of("tiny", temperature=0, max_tokens=24, logit_bias={str(token_id): -100 for token_id in biases})
     for content, is_right in ((expected, True), ("something else", False)):
         answer = post(address, body | {"prediction": {"type": "content", "content": content}}).json()
         assert answer["choices"][0]["message"]["content"] == expected
@@ -119,26 +119,26 @@ def test_the_documents_example_runs(tiny, capsys):
 
 def test_errors_keep_openais_form_through_the_guard(tiny):
     _, address = tiny
-    answer = post(address, asked("tiny", n=5))
+    answer = post(address, body_of("tiny", n=5))
     assert (answer.status_code, message_of(answer)) == (400, "n should be less than or equal to 4; got 5.")
     assert answer.headers["x-content-type-options"] == "nosniff"
     answer = httpx.get(f"{address}/v1/embeddings")
     assert answer.status_code == 404 and answer.json()["error"]["type"] == "invalid_request_error"
-    large = post(address, asked("tiny", user="x" * 600_000))
+    large = post(address, body_of("tiny", user="x" * 600_000))
     assert (large.status_code, message_of(large)) == (413, words.REQUEST_TOO_LARGE.format(limit=512))
-    long = post(address, asked("tiny") | {"messages": [{"role": "user", "content": "word " * 5000}]})
+    long = post(address, body_of("tiny") | {"messages": [{"role": "user", "content": "word " * 5000}]})
     assert long.status_code == 400 and "characters" in message_of(long)
-    website = post(address, asked("tiny"), origin="https://evil.example")
-    assert website.status_code == 403 and post(address, asked("tiny"), host="evil.example").status_code == 403
+    website = post(address, body_of("tiny"), origin="https://evil.example")
+    assert website.status_code == 403 and post(address, body_of("tiny"), host="evil.example").status_code == 403
 
 
 def test_a_page_with_logins_is_closed_to_programs_unless_there_is_a_key():
     with page(FakeGenerator(), logins=[("ada", "engine")]) as (_, address):
-        answer = post(address, asked(), authorization="Bearer engine")
+        answer = post(address, body_of(), authorization="Bearer engine")
         assert (answer.status_code, message_of(answer)) == (401, words.V1_CLOSED)
     with page(FakeGenerator(), logins=[("ada", "engine")], keys=("sesame",)) as (_, address):
-        assert post(address, asked(), authorization="Bearer open").status_code == 401
-        assert post(address, asked(max_tokens=4), authorization="Bearer sesame").status_code == 200
+        assert post(address, body_of(), authorization="Bearer open").status_code == 401
+        assert post(address, body_of(max_tokens=4), authorization="Bearer sesame").status_code == 200
         assert httpx.get(f"{address}/config").status_code == 401
 
 
@@ -148,9 +148,9 @@ def test_twenty_at_once_wait_in_the_pages_queue_and_hang_ups_free_it(fake):
     async def ask(client: openai.AsyncOpenAI, number: int) -> str:
         try:
             if number % 2:
-                answer = await client.chat.completions.create(**asked(max_tokens=16))
+                answer = await client.chat.completions.create(**body_of(max_tokens=16))
                 return answer.choices[0].message.content
-            stream, text = await client.chat.completions.create(**asked(max_tokens=16), stream=True), ""
+            stream, text = await client.chat.completions.create(**body_of(max_tokens=16), stream=True), ""
             async for chunk in stream:
                 text += chunk.choices[0].delta.content or ""
                 if number % 4 == 2 and text:
@@ -164,17 +164,17 @@ def test_twenty_at_once_wait_in_the_pages_queue_and_hang_ups_free_it(fake):
     async def crowd() -> list[str]:
         async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="sesame", max_retries=0) as client:
             asking = [asyncio.create_task(ask(client, number)) for number in range(20)]
-            while not any(task.done() and task.result() == full for task in asking):
+            while not any(task.done() and task.result() == refusal for task in asking):
                 await asyncio.sleep(0.02)
             generator.gate.set()
             return await asyncio.gather(*asking)
 
-    whole = "".join(piece.decode() for piece in generator.pieces[:16])
-    full = words.QUEUE_FULL_ADDRESS.format(count=18)
+    full_text = "".join(piece.decode() for piece in generator.pieces[:16])
+    refusal = words.QUEUE_FULL_ADDRESS.format(count=18)
     for _ in range(2):
         generator.gate.clear()
         texts = run_apart(crowd())
-        assert texts.count(full) == 1 and set(texts) == {whole, "left", full}
+        assert texts.count(refusal) == 1 and set(texts) == {full_text, "left", refusal}
     wait_until(lambda: not any(blocks.service.turns.numbers()[name] for name in ("running", "waiting")))
     wait_until(lambda: not generator.active)
     assert len(blocks.runs) == 0
@@ -184,18 +184,18 @@ def test_twenty_at_once_wait_in_the_pages_queue_and_hang_ups_free_it(fake):
 def test_programs_are_answered_below_a_path_whether_or_not_a_proxy_cuts_it_off(monkeypatch):
     monkeypatch.setenv("GRADIO_ROOT_PATH", "/jakiro")
     with page(FakeGenerator()) as (_, address):
-        here = urlsplit(address)
+        parts = urlsplit(address)
         for path in ("", "/jakiro"):
-            answer = post(f"http://{here.netloc}{path}", asked(max_tokens=4))
+            answer = post(f"http://{parts.netloc}{path}", body_of(max_tokens=4))
             assert answer.status_code == 200, answer.text
 
 
-def test_an_end_of_the_server_is_told_inside_a_stream():
+def test_the_end_of_the_server_is_an_error_inside_a_stream():
     generator = FakeGenerator(pace=0.2)
     with page(generator) as (blocks, address):
         lines = []
         with httpx.stream(
-            "POST", f"{address}/v1/chat/completions", json=asked(stream=True), timeout=PATIENCE
+            "POST", f"{address}/v1/chat/completions", json=body_of(stream=True), timeout=PATIENCE
         ) as answer:
             for line in filter(None, answer.iter_lines()):
                 lines.append(line)
@@ -205,11 +205,11 @@ def test_an_end_of_the_server_is_told_inside_a_stream():
         assert lines[-1] == "data: [DONE]"
         error = json.loads(lines[-2].removeprefix("data: "))["error"]
         assert (error["message"], error["type"]) == (words.SERVER_ENDING, "server_error")
-        refused = post(address, asked())
+        refused = post(address, body_of())
         assert (refused.status_code, message_of(refused)) == (503, words.SERVER_ENDING)
 
 
-def test_who_asks_while_the_model_is_loaded_is_told_when_to_come_back():
+def test_a_request_while_the_model_is_loaded_gets_a_retry_after_header():
     begin = threading.Event()
 
     def load():
@@ -217,15 +217,15 @@ def test_who_asks_while_the_model_is_loaded_is_told_when_to_come_back():
         return FakeGenerator()
 
     with served(load) as (_, address):
-        answer = post(address.rstrip("/"), asked())
+        answer = post(address.rstrip("/"), body_of())
         begin.set()
-        told = answer.status_code, message_of(answer), answer.headers["retry-after"]
-        assert told == (503, words.V1_LOADING, "5")
-        wait_until(lambda: post(address.rstrip("/"), asked(max_tokens=2)).status_code == 200)
+        refusal = answer.status_code, message_of(answer), answer.headers["retry-after"]
+        assert refusal == (503, words.V1_LOADING, "5")
+        wait_until(lambda: post(address.rstrip("/"), body_of(max_tokens=2)).status_code == 200)
 
 
 def test_a_borrowed_gpu_is_for_the_pages_visitors(monkeypatch):
     monkeypatch.setattr(LocalDevice, "metered", True)
     with page(FakeGenerator()) as (_, address):
-        answer = post(address, asked())
+        answer = post(address, body_of())
         assert (answer.status_code, message_of(answer)) == (403, words.V1_NOT_ON_ZERO_GPU)

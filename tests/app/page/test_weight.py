@@ -1,4 +1,4 @@
-"""What the page weighs on its way to the browser, and when updates go, without a clock."""
+"""The size of the page in bytes, and the times of its updates on a simulated clock."""
 
 import itertools
 import queue
@@ -9,9 +9,9 @@ import pytest
 from app.page import benchmark, handlers, lesson, web
 from app.serving import worker
 
-# What a visitor loads once, before Gradio's own: style, scripts and words, with the plots' buttons, readouts and files,
-# 21 kB of links, cards and pictures, 19 kB of a word's alternatives and branches, and 64 kB of the Markdown parser;
-# Plotly and the tab Benchmark's code come after the first paint
+# The page's style, scripts and words without Gradio's. They include 21 kB for links, cards and pictures, 19 kB for the
+# alternatives and branches of words, and 64 kB for the Markdown parser. Plotly and the code of the tab Benchmark are
+# loaded after the first paint and do not count.
 PAGE_BYTES = 440_000
 
 
@@ -20,7 +20,7 @@ def test_the_page_is_no_heavier_than_it_was():
 
 
 class Arrivals:
-    """Events that come at given milliseconds, and the clock by which they come."""
+    """A queue of events that arrive at given milliseconds, with its own clock."""
 
     def __init__(self, moments: list[int]) -> None:
         self.now, self.left = 0.0, [(moment / 1000, ("step", "jakiro", moment)) for moment in moments]
@@ -39,11 +39,11 @@ class Arrivals:
 def test_updates_go_out_at_once_but_not_twice_within_their_time(monkeypatch, every):
     arrivals = Arrivals(list(range(0, 4000, every)))
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: arrivals.now))
-    given = [(arrivals.now, batch) for batch in worker.batches(arrivals, handlers.UPDATE_SECONDS)]
-    gaps = [after - before for (before, _), (after, _) in itertools.pairwise(given)]
+    sent = [(arrivals.now, batch) for batch in worker.batches(arrivals, handlers.UPDATE_SECONDS)]
+    gaps = [after - before for (before, _), (after, _) in itertools.pairwise(sent)]
     assert min(gaps[:-1]) >= handlers.UPDATE_SECONDS - 1e-9  # the end does not wait
-    assert all(now - batch[0][2] / 1000 <= handlers.UPDATE_SECONDS + 1e-9 for now, batch in given[:-1])
-    moments = [payload for _, batch in given for kind, _, payload in batch if kind == "step"]
+    assert all(now - batch[0][2] / 1000 <= handlers.UPDATE_SECONDS + 1e-9 for now, batch in sent[:-1])
+    moments = [payload for _, batch in sent for kind, _, payload in batch if kind == "step"]
     assert moments == list(range(0, 4000, every))
     if every > 1000 * handlers.UPDATE_SECONDS:
-        assert all(now == batch[0][2] / 1000 for now, batch in given[:-1])
+        assert all(now == batch[0][2] / 1000 for now, batch in sent[:-1])

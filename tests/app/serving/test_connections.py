@@ -1,4 +1,4 @@
-"""Connections that ask nothing, or never end the head of a request: uvicorn alone keeps them for ever."""
+"""Connections without a request or with an endless request head are closed; plain uvicorn keeps them for ever."""
 
 import asyncio
 import socket
@@ -12,14 +12,14 @@ from tests.server.served import PATIENCE, run_apart
 
 try:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-except ImportError:  # uvicorn alone brings h11
+except ImportError:  # the default dependencies of uvicorn include h11 only
     HttpToolsProtocol = H11Protocol
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
 async def app(scope, receive, send):
-    """Takes its time over a request with a body."""
+    """Answer after 0.7 s if the request has a body."""
     body = b""
     while (message := await receive()).get("more_body"):
         body += message["body"]
@@ -29,8 +29,8 @@ async def app(scope, receive, send):
 
 
 @pytest.fixture(params=[H11Protocol, HttpToolsProtocol])
-def asked(request, monkeypatch):
-    """Runs a coroutine function with a way to connect to a server of this protocol; heads have a tenth of a second."""
+def run_client(request, monkeypatch):
+    """Return a function that runs `talk(connect)` against a server of this protocol; heads may take 0.1 s."""
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.1)
     monkeypatch.setattr(connections, "MOST_SILENT", 4)
 
@@ -59,16 +59,16 @@ async def rest(reader) -> bytes:
 
 
 @pytest.mark.parametrize("begin", [b"", b"G", HEAD, HEAD + b"X-A: 1\r\n"])
-def test_a_connection_without_a_whole_head_is_closed(asked, begin):
+def test_a_connection_without_a_complete_head_is_closed(run_client, begin):
     async def talk(connect):
         reader, writer = await connect()
         writer.write(begin)
         return await rest(reader)
 
-    assert asked(talk) == b""
+    assert run_client(talk) == b""
 
 
-def test_a_head_that_grows_byte_by_byte_is_closed_too(asked):
+def test_a_head_that_grows_byte_by_byte_is_closed_too(run_client):
     async def talk(connect):
         reader, writer = await connect()
         writer.write(HEAD + b"X-A: ")
@@ -78,10 +78,10 @@ def test_a_head_that_grows_byte_by_byte_is_closed_too(asked):
             await asyncio.sleep(0.02)
         return await ended
 
-    assert asked(talk) == b""
+    assert run_client(talk) == b""
 
 
-def test_a_request_is_answered_however_long_it_takes_and_so_is_the_next_one(asked, monkeypatch):
+def test_a_request_is_answered_however_long_it_takes_and_so_is_the_next_one(run_client, monkeypatch):
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
 
     async def talk(connect):
@@ -91,14 +91,14 @@ def test_a_request_is_answered_however_long_it_takes_and_so_is_the_next_one(aske
             await asyncio.sleep(0.7 if body else 0)
             writer.write(body)
             assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
-        # And half a head after an answer is no better than one before
+        # An incomplete head after an answer is closed too
         writer.write(HEAD)
         return await rest(reader)
 
-    assert asked(talk) == b""
+    assert run_client(talk) == b""
 
 
-def test_the_oldest_of_too_many_silent_connections_goes(asked, monkeypatch):
+def test_the_oldest_of_too_many_silent_connections_is_closed(run_client, monkeypatch):
     monkeypatch.setattr(connections, "HEAD_SECONDS", 60)
 
     async def talk(connect):
@@ -108,10 +108,10 @@ def test_the_oldest_of_too_many_silent_connections_goes(asked, monkeypatch):
             writer.write(HEAD + b"\r\n")
             assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
 
-    asked(talk)
+    run_client(talk)
 
 
-def test_a_head_without_end_does_not_fill_the_memory(asked, monkeypatch):
+def test_a_head_without_end_does_not_fill_the_memory(run_client, monkeypatch):
     monkeypatch.setattr(connections, "HEAD_SECONDS", 60)
 
     async def talk(connect):
@@ -123,11 +123,11 @@ def test_a_head_without_end_does_not_fill_the_memory(asked, monkeypatch):
                 await writer.drain()
                 await asyncio.sleep(0)
 
-    asked(talk)
+    run_client(talk)
 
 
-def test_a_large_body_after_its_refusal_is_no_head(asked, monkeypatch):
-    """What comes after the answer is thrown away, so that the refusal can be read."""
+def test_a_large_body_after_its_refusal_is_no_head(run_client, monkeypatch):
+    """The server discards the rest of the body, so that the client can read the refusal."""
     monkeypatch.setattr(connections, "HEAD_SECONDS", 60)
 
     async def talk(connect):
@@ -135,4 +135,4 @@ def test_a_large_body_after_its_refusal_is_no_head(asked, monkeypatch):
         writer.write(HEAD + b"Content-Length: 300000\r\n\r\n" + b"x" * 300_000)
         assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
 
-    asked(talk)
+    run_client(talk)

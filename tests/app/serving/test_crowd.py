@@ -1,4 +1,4 @@
-"""Many visitors at once: all answered, none mixed up; memory stays; who hangs up frees the place; the end is told."""
+"""Many visitors at once: own answers for all, constant memory, free places after a hang-up, and an announced end."""
 
 import ctypes
 import gc
@@ -28,14 +28,14 @@ QUESTION = b"{question}"
 
 @pytest.fixture(scope="module")
 def echo():
-    """A page whose model repeats the question, so that a mixed-up answer would show."""
+    """Yield (Blocks, address, generator) of a page whose model repeats the question, which detects mixed-up answers."""
     generator = FakeGenerator([QUESTION, *default_answer()], pace=0.02)
     with served(lambda: generator, **OPEN, kept_megabytes=1, sessions=20) as (blocks, address):
         yield blocks, address, generator
 
 
 def resident_megabytes() -> float:
-    """What is in use: garbage is collected, and what the allocator keeps of freed memory goes back to the system."""
+    """Return the resident memory after a garbage collection and the release of the allocator's free memory."""
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -43,9 +43,9 @@ def resident_megabytes() -> float:
         return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def test_twenty_visitors_at_once_get_their_own_answers_and_who_waits_is_told_the_place(echo, monkeypatch):
+def test_twenty_visitors_at_once_get_their_own_answers_and_their_places_in_the_queue(echo, monkeypatch):
     _, address, generator = echo
-    # No answer begins before all have asked, and each then takes longer than the page's tick
+    # All questions arrive before the first answer, and an answer takes longer than the page's tick
     monkeypatch.setattr(generator, "pace", 0.5)
     generator.gate.clear()
     answers = []
@@ -62,21 +62,21 @@ def test_twenty_visitors_at_once_get_their_own_answers_and_who_waits_is_told_the
         assert re.findall(r"word\w{8}", answer.update["text"]) == [word]
         assert answer.update["state"] == "done"
     assert len({answer.update["run"] for _, answer in answers}) == 20
-    told = [answer.sentences for _, answer in answers if answer.sentences]
-    assert len(told) >= 18
-    assert all(re.match(r"You are number \d+", sentence) for sentences in told for sentence in sentences)
+    messages = [answer.sentences for _, answer in answers if answer.sentences]
+    assert len(messages) >= 18
+    assert all(re.match(r"You are number \d+", sentence) for sentences in messages for sentence in sentences)
 
 
 def least_growth(rounds: Sequence[float]) -> float:
-    """What is left behind grows with every round; an allocator's arenas for many threads grow in some rounds only."""
+    """Return the least growth of all rounds: a leak grows in every round, the allocator's arenas only in some."""
     return min(after - before for before, after in pairwise(rounds))
 
 
-def told(address: str, values: list, leave: str = "", runs: Runs | None = None) -> tuple[str, str | None]:
-    """What one visitor is told of a question: the text so far and the state at the end, or the error.
+def visit_page(address: str, values: list, leave: str = "", runs: Runs | None = None) -> tuple[str, str | None]:
+    """Ask a question as one visitor; return the text so far, and the final state or the error.
 
     Args:
-        leave: "stop" does what Stop does after the first token, with `runs`; "close" hangs up there.
+        leave: "stop" presses Stop after the first token and requires `runs`; "close" hangs up there.
     """
     call, text, state = Call(address, "generate", values), "", None
     for event, data in call:
@@ -95,16 +95,16 @@ def told(address: str, values: list, leave: str = "", runs: Runs | None = None) 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="memory and descriptors are counted in /proc")
 @pytest.mark.parametrize("count", [40, pytest.param(250, marks=pytest.mark.rare)])
-def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothing(echo, count, capfd):
+def test_visitors_who_ask_stop_and_leave_get_every_answer_and_leak_nothing(echo, count, capfd):
     blocks, address, generator = echo
     chance = random.Random(7)
 
     def visit(way: str) -> bool:
-        word = f"word{uuid.uuid4().hex[:8]}"  # which no other question has
+        word = f"word{uuid.uuid4().hex[:8]}"  # unique to this question
         values = [f"Repeat the word {word}.", 400 if way else 16, 0, 1, 0, 0, "jakiro", "", None]
-        text, state = told(address, values, way, blocks.runs)
-        wanted = {"": {"done"}, "stop": {"stopped", "done"}, "close": {"closed", "done"}}[way]
-        return state in wanted and re.findall(r"word\w{8}", text) == [word]
+        text, state = visit_page(address, values, way, blocks.runs)
+        expected = {"": {"done"}, "stop": {"stopped", "done"}, "close": {"closed", "done"}}[way]
+        return state in expected and re.findall(r"word\w{8}", text) == [word]
 
     after = []
     with ThreadPoolExecutor(20) as visitors:
@@ -112,8 +112,8 @@ def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothi
             assert all(visitors.map(visit, chance.choices(("", "", "", "stop", "close"), k=count)))
             assert len(blocks.app.state_holder.session_data) <= 20
             # The queue forgets an answer a moment after its last message has gone out
-            for kept in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):
-                wait_until(lambda kept=kept: not kept)
+            for store in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):
+                wait_until(lambda store=store: not store)
             wait_until(lambda: not generator.active)
             assert visit("")
             assert sum(trace_bytes(run) for _, run, _ in blocks.runs._runs.values()) <= 2**20
@@ -125,7 +125,7 @@ def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothi
 
 
 def test_a_program_that_hangs_up_in_the_middle_frees_the_place():
-    # Told to the end, the answer would take minutes
+    # The whole answer would take minutes
     generator = FakeGenerator(default_answer() * 40, pace=1)
     with served(lambda: generator, **OPEN) as (_, address):
         stream = Call(address, "generate", ["Why?", 400, 0, 1, 0, 0, "jakiro", "", None])

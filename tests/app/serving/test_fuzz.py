@@ -1,4 +1,4 @@
-"""Odd requests over every endpoint: no bare server error, no hang, no folder in any answer."""
+"""Random invalid requests to every endpoint: no bare server error, no hang, no folder name in a response."""
 
 import http.client
 import json
@@ -61,7 +61,7 @@ def odd_value(chance: random.Random, depth: int = 0):
 
 
 def odd_arguments(chance: random.Random) -> list:
-    """Arguments of `generate`: mostly fitting, so that each check is reached, with one to three odd ones."""
+    """Return valid arguments of `generate` except for one to three, so that every check is reached."""
     values = ["Why?", 3, 0, 1, 0, 0, "jakiro", "", None]
     for _ in range(chance.randrange(1, 4)):
         values[chance.randrange(len(values))] = odd_value(chance)
@@ -69,7 +69,7 @@ def odd_arguments(chance: random.Random) -> list:
 
 
 def odd_body(chance: random.Random) -> bytes:
-    """A request's body: JSON of the right form with odd values, of another form, very deep, cut off, or no JSON."""
+    """Return a request body: JSON with invalid values, of another form, very deep, or cut off; or no JSON."""
     fields = {
         "data": chance.choice((odd_arguments, odd_value))(chance), "session_hash": chance.choice(("abc", None, 5)),
         "fn_index": chance.choice((0, 1, 10**6, -1, "x", None)), "event_id": chance.choice((None, "e", 3)),
@@ -93,9 +93,9 @@ def odd_body(chance: random.Random) -> bytes:
     return chance.choice(kinds)()
 
 
-def check(text: str, given: object) -> None:
+def check(text: str, request: object) -> None:
     for folder in FOLDERS:
-        assert folder not in text, (folder, text[:500], given)
+        assert folder not in text, (folder, text[:500], request)
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(1700, marks=pytest.mark.rare)])

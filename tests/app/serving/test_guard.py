@@ -1,4 +1,4 @@
-"""What stands in front of the page: closed addresses, small bodies, headers in every answer, logins, `/status`."""
+"""The guard in front of the page: closed paths, size limits, headers of every response, logins, `/status`."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from tests.server.served import PATIENCE, run_apart, wait_until
 
 @pytest.fixture(scope="module")
 def guarded():
-    """A page with one login."""
+    """Yield the address of a page with one login."""
     with served(FakeGenerator, logins=[("ada", "engine")], max_request_kilobytes=16) as (_, address):
         yield address
 
@@ -67,7 +67,7 @@ def test_without_a_login_nothing_but_the_login_page_answers(guarded):
         assert fetch(guarded, path, body, **{"Content-Type": "application/json"})[0] in (401, 422), path
 
 
-def test_who_measures_a_page_with_logins_reads_why_it_takes_no_question(guarded):
+def test_a_measurement_of_a_page_with_logins_fails_with_the_reason(guarded):
     with pytest.raises(ValueError, match="did not take the question: Not authenticated"):
         ask(guarded, "Why?")
 
@@ -110,14 +110,14 @@ LIMIT = 60
 
 @pytest.fixture
 def counted(request, monkeypatch):
-    """A page that an address may ask sixty times a minute, on a Space where the parameter says so."""
-    # No request grows old meanwhile, however slowly they come
+    """Yield a page with a limit of 60 requests a minute per address; on a Space if the parameter is True."""
+    # On a slow machine a minute could pass during the test
     monkeypatch.setattr("app.serving.pace.MINUTE", 6000)
     monkeypatch.delenv("SPACE_ID", raising=False)
     if getattr(request, "param", False):
         monkeypatch.setenv("SPACE_ID", "ada/jakiro")
     with served(FakeGenerator, requests_per_minute_address=LIMIT) as (_, address):
-        # Launching has asked from the usual one
+        # The launch has sent requests from the usual address
         come_from("127.0.0.3", monkeypatch)
         yield address
 
@@ -125,9 +125,9 @@ def counted(request, monkeypatch):
 def test_requests_of_all_kinds_are_counted_by_address(counted):
     body = json.dumps({"data": [], "session_hash": "chosen by the client"}).encode()
     paths = ("/gradio_api/component_server", "/gradio_api/call/trace", "/gradio_api/queue/join")
-    found = [fetch(counted, path, body, **{"Content-Type": "application/json"}) for path in 21 * paths]
-    assert 429 not in [status for status, _, _ in found[:60]]
-    for status, _, text in found[60:]:
+    responses = [fetch(counted, path, body, **{"Content-Type": "application/json"}) for path in 21 * paths]
+    assert 429 not in [status for status, _, _ in responses[:60]]
+    for status, _, text in responses[60:]:
         assert status == 429 and re.fullmatch(r"Too many requests .* try again in \d+ s\.", json.loads(text)["error"])
     assert fetch(counted, "/status")[0] == 200
 
@@ -161,28 +161,26 @@ UNKNOWN_COMPONENT = '{"data": [], "component_id": 9999, "session_hash": "a", "fn
         ("heartbeat/x", None, 404, words.NOT_SERVED),
     ],
 )  # fmt: skip
-def test_what_gradio_refuses_by_itself_is_a_sentence_with_a_code_that_fits(fake_address, path, sent, status, sentence):
+def test_refusals_of_gradio_are_sentences_with_a_fitting_status(fake_address, path, sent, status, sentence):
     body = sent.encode() if sent is not None else None
-    found, _, text = fetch(fake_address, f"/gradio_api/{path}", body, **{"Content-Type": "application/json"})
-    assert (found, json.loads(text)["detail"]) == (status, sentence)
+    code, _, text = fetch(fake_address, f"/gradio_api/{path}", body, **{"Content-Type": "application/json"})
+    assert (code, json.loads(text)["detail"]) == (status, sentence)
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [("call/generate/0123abc", f"event: error\ndata: {json.dumps(words.ANSWER_UNKNOWN)}\n\n"),
      ("queue/data?session_hash=x", words.ANSWER_UNKNOWN)],
 )  # fmt: skip
-def test_a_stream_that_nobody_has_begun_ends_whole_with_a_sentence_and_leaves_no_traceback(
-    fake_address, path, told, capfd
-):
+def test_a_stream_without_a_question_ends_with_a_sentence_and_without_a_traceback(fake_address, path, message, capfd):
     capfd.readouterr()
     status, _, text = fetch(fake_address, f"/gradio_api/{path}")  # urllib refuses a body that is cut off
-    assert status == 200 and told in text
+    assert status == 200 and message in text
     assert capfd.readouterr().err == ""
 
 
 def answered(app, guard=None, times: int = 1, **scope) -> list[dict]:
-    """What a guard in front of an app sends for the last of so many requests."""
+    """Send requests through the guard of an app; return the messages of the last response."""
     guard = guard or Guard(app, dict, {}, 1000, 1000, 10, "'self'")
     scope = {"type": "http", "path": "/", "method": "GET", "headers": [], "client": ("127.0.0.1", 5)} | scope
 
@@ -199,17 +197,17 @@ def answered(app, guard=None, times: int = 1, **scope) -> list[dict]:
     return run_apart(ask_all())
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_an_answer_that_fails_is_whole_and_its_traceback_is_written_once_a_minute(begun, capfd):
+@pytest.mark.parametrize("has_started", [True, False])
+def test_a_failed_response_is_complete_and_its_traceback_is_written_once_a_minute(has_started, capfd):
     async def fail(scope, receive, send):
-        if begun:
+        if has_started:
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"half", "more_body": True})
         raise RuntimeError("of a kind")
 
     sent = answered(fail, times=50)
     assert sent[-1]["type"] == "http.response.body" and not sent[-1].get("more_body")
-    assert [message["status"] for message in sent[:1]] == [200 if begun else 500]
+    assert [message["status"] for message in sent[:1]] == [200 if has_started else 500]
     assert capfd.readouterr().err.count("RuntimeError: of a kind") == 1
 
 
@@ -218,7 +216,7 @@ def test_an_answer_that_fails_is_whole_and_its_traceback_is_written_once_a_minut
     [(False, ("203.0.113.7", 5), False), (False, ("203.0.113.7", 0), False), (True, ("203.0.113.7", 5), False),
      (True, ("203.0.113.7", 0), True)],
 )  # fmt: skip
-def test_what_a_request_says_of_the_pages_address_is_believed_of_a_configured_proxy_alone(configured, client, believed):
+def test_forwarded_headers_are_accepted_from_a_configured_proxy_only(configured, client, believed):
     seen = []
 
     async def page(scope, receive, send):
@@ -246,24 +244,24 @@ def test_logins_come_from_the_line_or_from_a_file(tmp_path):
 
 
 def ask_for(address: str, forwarded: str) -> int:
-    """The status of a request that says for whom it comes."""
+    """Return the status of a request with an X-Forwarded-For header."""
     headers = {"Content-Type": "application/json", "X-Forwarded-For": forwarded}
     return fetch(address, "/gradio_api/call/trace", b'{"data": [], "session_hash": "chosen"}', **headers)[0]
 
 
 @pytest.mark.parametrize("counted", [True], indirect=True)
 def test_on_a_space_the_address_that_its_proxy_saw_is_counted_and_none_that_the_visitor_wrote(counted, monkeypatch):
-    """uvicorn's own middleware reads the header, from loopback as a Space's proxy would be inside its network."""
+    """The middleware of uvicorn reads the header; the loopback address takes the role of the Space's proxy."""
     come_from("127.0.0.1", monkeypatch)
-    one = [ask_for(counted, f"198.51.100.{number}, 203.0.113.7, 10.16.3.80") for number in range(LIMIT + 1)]
-    assert 429 not in one[:LIMIT] and one[LIMIT] == 429
+    statuses = [ask_for(counted, f"198.51.100.{number}, 203.0.113.7, 10.16.3.80") for number in range(LIMIT + 1)]
+    assert 429 not in statuses[:LIMIT] and statuses[LIMIT] == 429
     assert ask_for(counted, "203.0.113.7, 203.0.113.8, 10.16.3.80") != 429, "another visitor of the same proxy"
     assert ask_for(counted, "203.0.113.9, 203.0.113.7") == 429, "the same visitor by another way"
 
 
-def test_elsewhere_what_a_connection_says_of_its_address_is_not_believed(counted):
-    found = [ask_for(counted, f"203.0.113.{number}") for number in range(LIMIT + 1)]
-    assert 429 not in found[:LIMIT] and found[LIMIT] == 429
+def test_outside_of_spaces_the_forwarded_address_is_ignored(counted):
+    statuses = [ask_for(counted, f"203.0.113.{number}") for number in range(LIMIT + 1)]
+    assert 429 not in statuses[:LIMIT] and statuses[LIMIT] == 429
 
 
 @pytest.mark.parametrize(
@@ -277,7 +275,7 @@ def test_elsewhere_what_a_connection_says_of_its_address_is_not_believed(counted
         ("", ""),
     ],
 )
-def test_an_ipv6_connection_is_counted_by_the_network_that_it_has_whole(address, network):
+def test_an_ipv6_connection_is_counted_by_its_network(address, network):
     assert counted_address(address) == network
 
 

@@ -1,4 +1,4 @@
-"""One address holds requests open, whole ones and halves; another is answered meanwhile, and the end comes."""
+"""One address keeps complete and incomplete requests open: others are answered, and the server still shuts down."""
 
 import os
 import resource
@@ -13,13 +13,13 @@ from tests.app.conftest import served_apart, status
 from tests.app.serving.test_flood import QUESTION
 from tests.server.served import PATIENCE
 
-# What most systems let a process open, unless it asks for more
+# The usual limit of open files of a process
 FILES = 1024
 
 
 @pytest.fixture
 def page():
-    """(process, address) of a page in a process of its own, which its system gives few files at first."""
+    """Yield (process, address) of a page in its own process with a low limit of open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))}
     with served_apart("serve_fake", 0.1, **few) as page:
@@ -27,7 +27,7 @@ def page():
 
 
 class Crowd:
-    """Connections of another address of this machine, with what each has sent; all open until `close`."""
+    """Connections from another address of this machine; all stay open until `close`."""
 
     def __init__(self, address: str) -> None:
         self._port, self._open = urlsplit(address).port, []
@@ -38,15 +38,15 @@ class Crowd:
         self._open.append(line)
 
     def answers(self) -> list[bytes]:
-        """The first line of each answer that has come so far."""
-        found = []
+        """Return the first line of each response received so far."""
+        lines = []
         for line in self._open:
             line.settimeout(0.01)
             try:
-                found.append(line.recv(4096).split(b"\r\n")[0])
+                lines.append(line.recv(4096).split(b"\r\n")[0])
             except OSError:
                 continue
-        return found
+        return lines
 
     def close(self) -> None:
         for line in self._open:
@@ -54,7 +54,7 @@ class Crowd:
 
 
 def half(number: int) -> str:
-    """A request whose body does not come, or whose head does not."""
+    """Return a request without its body, or without the end of its head."""
     start = "POST /gradio_api/queue/join HTTP/1.1\nHost: x\nContent-Length: 1000\n"
     return start + ("\n{" if number % 2 else "")
 
@@ -78,7 +78,7 @@ def test_another_address_is_answered_while_one_holds_twelve_hundred_requests(pag
 
 
 @pytest.mark.rare
-def test_sigterm_ends_the_page_in_seconds_whatever_is_open(page):
+def test_sigterm_ends_the_page_in_seconds_with_open_connections(page):
     process, address = page
     crowd = Crowd(address)
     for number in range(40):

@@ -1,4 +1,4 @@
-"""Limits are settings; the queue is fair and says place and time; what is kept is bounded."""
+"""Limits are settings, the queue is fair and reports place and time, and stored answers are bounded."""
 
 import itertools
 import threading
@@ -20,30 +20,30 @@ from app.serving.turns import Turns
 from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.cli.fields import build_config, options_from
-from tests.app.asked import asking, begun, events_of
+from tests.app.answers import asking, events_of, start_answer
 from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator
 from tests.server.served import PATIENCE
 
 
 def finished(service, length=8) -> AnswerRun:
-    run = begun(service, asking(length=length))
+    run = start_answer(service, asking(length=length))
     assert run.finished.wait(PATIENCE)
     return run
 
 
 def test_an_option_beats_a_variable_and_a_variable_beats_the_default():
-    found, app = [], typer.Typer()
+    limits, app = [], typer.Typer()
 
     @app.command()
     @options_from(Limits)
-    def command(**given) -> None:
-        found.append(build_config(Limits, given))
+    def command(**values) -> None:
+        limits.append(build_config(Limits, values))
 
     variables = {"JAKIRO_QUEUE_LENGTH": "9", "JAKIRO_MAX_NEW_TOKENS": "77"}
     CliRunner().invoke(app, ["--queue-length", "3"], env=variables, catch_exceptions=False)
-    assert (found[0].queue_length, found[0].max_new_tokens) == (3, 77)
-    assert found[0].sessions == Limits().sessions
+    assert (limits[0].queue_length, limits[0].max_new_tokens) == (3, 77)
+    assert limits[0].sessions == Limits().sessions
     refused = CliRunner().invoke(app, [], env={"JAKIRO_SESSIONS": "many"})
     assert refused.exit_code == 2 and "JAKIRO_SESSIONS" in refused.output and "integer" in refused.output
 
@@ -62,7 +62,7 @@ def test_a_limit_that_makes_no_sense_is_refused_by_name():
         ("Why?", 65, "Length must be at most 64 tokens here; ask for a shorter answer."),
     ],
 )
-def test_what_is_too_long_is_refused_before_anybody_waits(text, length, sentence):
+def test_a_long_prompt_or_answer_is_refused_before_the_queue(text, length, sentence):
     limits = Limits(max_prompt_characters=100, max_new_tokens=64)
     with pytest.raises(ValueError) as refusal:
         limits.check(asking(text, length))
@@ -93,20 +93,20 @@ def turns_with(places=1, length=64) -> Turns:
 
 def test_one_address_cannot_take_the_whole_queue():
     service = ready_service(FakeGenerator(), queue_length=64, queue_length_address=48)
-    taken = [service.turns.take(threading.Event(), lambda _: None, "greedy") for _ in range(49)]
+    turns_of_one = [service.turns.take(threading.Event(), lambda _: None, "greedy") for _ in range(49)]
     with pytest.raises(ValueError, match=r"^49 questions from your network address are waiting already\."):
         service.turns.take(threading.Event(), lambda _: None, "greedy")
-    others = [service.turns.take(threading.Event(), lambda _: None, f"other {number}") for number in range(16)]
+    turns_of_others = [service.turns.take(threading.Event(), lambda _: None, f"other {number}") for number in range(16)]
     with pytest.raises(ValueError) as refusal:
         service.turns.take(threading.Event(), lambda _: None, "late")
     assert str(refusal.value) == words.QUEUE_FULL
-    others.pop().leave()
-    others.append(service.turns.take(threading.Event(), lambda _: None, "late"))
-    for turn in (*taken, *others):
+    turns_of_others.pop().leave()
+    turns_of_others.append(service.turns.take(threading.Event(), lambda _: None, "late"))
+    for turn in (*turns_of_one, *turns_of_others):
         turn.leave()
 
 
-def test_everybodys_first_answer_comes_before_anybodys_second():
+def test_first_answers_of_all_groups_come_before_second_ones():
     turns, order = turns_with(), []
     gate = turns.take(threading.Event(), lambda _: None, "gate")
     gate.__enter__()
@@ -141,34 +141,34 @@ def test_finished_answers_are_forgotten_by_size_and_age_but_running_ones_stay():
     seconds = [0.0]
     service = ready_service(FakeGenerator(), kept_megabytes=1, kept_minutes=1)
     runs = Runs(service.limits, lambda: seconds[0])
-    kept = []
+    answers = []
     for _ in range(40):
-        kept.append(finished(service, length=16))
-        runs.add(Visitor("tab"), kept[-1])
+        answers.append(finished(service, length=16))
+        runs.add(Visitor("tab"), answers[-1])
     assert 1 < len(runs) < 40
     assert sum(trace_bytes(run) for _, run, _ in runs._runs.values()) <= 2**20
     with pytest.raises(ValueError, match="no longer kept"):
-        runs.traces(kept[0].id)
-    assert runs.traces(kept[-1].id)["jakiro"].text
+        runs.traces(answers[0].id)
+    assert runs.traces(answers[-1].id)["jakiro"].text
     running = AnswerRun(service, asking())
     runs.add(Visitor("tab"), running)
     seconds[0] = 61.0
     with pytest.raises(ValueError, match="no longer kept"):
-        runs.traces(kept[-1].id)
+        runs.traces(answers[-1].id)
     assert len(runs) == 1
     running.stop()
 
 
 class Big:
-    """Stands for an answer's tensors."""
+    """A stub of the tensors of an answer."""
 
 
 class Breaking(FakeGenerator):
-    """Its first answer raises after three steps, with a big object in its frame."""
+    """A generator whose first answer fails after three steps, with a big object in its frame."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
-        # Whoever keeps an error keeps its frames
+        # A reference to an exception keeps its frames alive
         self.errors, self.held = [error], None
 
     def stream(self, *arguments, **options):
@@ -192,7 +192,7 @@ class Breaking(FakeGenerator):
         (KeyError, "secret", words.UNEXPECTED),
     ],
 )
-def test_an_error_in_the_middle_is_told_keeps_what_was_made_and_frees_the_place_and_memory(kind, about, said):
+def test_an_error_in_the_middle_is_reported_keeps_the_steps_and_frees_place_and_memory(kind, about, said):
     generator = Breaking(kind(about))
     service = ready_service(generator)
     run = finished(service, length=64)
@@ -224,9 +224,9 @@ def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_
             return str(refusal)
 
     with ThreadPoolExecutor(8) as threads:
-        told = list(threads.map(ask_now, range(8)))
+        refusals = list(threads.map(ask_now, range(8)))
     generator.gate.set()
-    assert list(filter(None, told)) == [words.TOO_MANY_AT_ONCE.format(limit=2)] * 6
+    assert list(filter(None, refusals)) == [words.TOO_MANY_AT_ONCE.format(limit=2)] * 6
 
 
 def test_one_more_than_the_device_has_places_for_waits():

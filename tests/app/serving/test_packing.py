@@ -1,4 +1,4 @@
-"""Packed steps are plain JSON, small, and say nothing twice; a browser reads them in `browser/test_modules.py`."""
+"""Packed steps are plain and small JSON without repetitions; `browser/test_modules.py` unpacks them in a browser."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ def packed(packer: Packer, header: Header, steps: Iterable[Step]) -> list[list]:
     return [packer.pack(("step", "jakiro", step)) for step in steps]
 
 
-def test_a_step_whose_words_are_all_new_weighs_little():
+def test_a_packed_step_of_new_words_is_small():
     pieces = [b" token%04d" % number for number in range(2000)]
     params = SamplingParams(max_new_tokens=len(pieces))
     stream = FakeGenerator(pieces).stream(QUESTION, params, tree=TreeConfig(nodes=24, depth=5))
@@ -24,16 +24,16 @@ def test_a_step_whose_words_are_all_new_weighs_little():
     assert max(len(to_json(step)) for step in packed(Packer(), stream.trace.header, steps)) <= 2700
 
 
-def test_what_no_view_shows_is_kept_with_four_decimals_to_compute_from():
+def test_values_to_compute_from_are_packed_with_four_decimals():
     stream = FakeGenerator().stream(QUESTION, SamplingParams(), tree=TreeConfig(nodes=4, depth=5))
     step = next(stream)
-    told = replace(step.nodes[1], margin=1.084167, evidence={"residual_contribution": (18.756014,)})
-    step = replace(step, nodes=(step.nodes[0], told, *step.nodes[2:]))
-    found, shown = (
+    node = replace(step.nodes[1], margin=1.084167, evidence={"residual_contribution": (18.756014,)})
+    step = replace(step, nodes=(step.nodes[0], node, *step.nodes[2:]))
+    precise, rounded = (
         packed(packer, stream.trace.header, [step])[0][2] for packer in (Packer(to_compute_from=True), Packer())
     )
-    assert found["evidence"]["residual_contribution"][1] == [18.756] and found["nodes"]["margin"][1] == 1.0842
-    assert "residual_contribution" not in shown["evidence"] and shown["nodes"]["margin"][1] == 1.1
+    assert precise["evidence"]["residual_contribution"][1] == [18.756] and precise["nodes"]["margin"][1] == 1.0842
+    assert "residual_contribution" not in rounded["evidence"] and rounded["nodes"]["margin"][1] == 1.1
 
 
 def test_a_packed_header_reads_like_a_saved_trace():

@@ -1,4 +1,4 @@
-"""The relay between a page and its workers, with a stand-in for Ray: an answer ends, whatever is raised on the way."""
+"""The relay between a page and its workers, with a stub of Ray: an answer ends after any error."""
 
 import sys
 from types import ModuleType
@@ -14,11 +14,11 @@ HEADER, STEP = ("header", "jakiro", None), ("step", "jakiro", "a step")
 
 
 class RayError(Exception):
-    """Named as Ray's own."""
+    """A stub of Ray's exception."""
 
 
 async def response(events: list, error: Exception | None):
-    """One streamed answer: its events, and the error that ends it."""
+    """Yield the events of an answer, and raise the error that ends it."""
     for event in events:
         yield event
     if error is not None:
@@ -26,8 +26,8 @@ async def response(events: list, error: Exception | None):
 
 
 @pytest.fixture
-def taken(monkeypatch):
-    """All that a page gets of one answer whose attempts go as told, up to the end."""
+def relay_answer(monkeypatch):
+    """Yield a function that returns all events of an answer whose attempts have these responses."""
     ray, serve, exceptions = (ModuleType(name) for name in ("ray", "ray.serve", "ray.exceptions"))
     serve.deployment = lambda **_: lambda worker: worker
     exceptions.RayError = RayError
@@ -38,7 +38,7 @@ def taken(monkeypatch):
     from app.devices.ray_workers import Relay
 
     async def read(responses: list) -> list:
-        # The application's handle gives the prepared responses one after the other
+        # Each call of the application's handle returns the next prepared response
         handle = Mock()
         handle.options.return_value = handle.answer = handle
         handle.remote.side_effect = responses
@@ -50,20 +50,20 @@ def taken(monkeypatch):
             if events and events[-1] is None:
                 await relay.close("key")
                 return events
-        raise AssertionError(f"no end came after {events}")
+        raise AssertionError(f"no end after {events}")
 
     yield lambda *responses: run_apart(read(list(responses)))
     sys.modules.pop("app.devices.ray_workers", None)
 
 
-def test_an_answer_comes_whole_with_its_end(taken):
-    assert taken(response([HEADER, STEP], None)) == [HEADER, STEP, None]
+def test_all_events_of_an_answer_arrive_with_its_end(relay_answer):
+    assert relay_answer(response([HEADER, STEP], None)) == [HEADER, STEP, None]
 
 
-def test_a_worker_lost_before_its_first_step_is_replaced_and_headers_come_once(taken):
-    assert taken(response([HEADER], RayError()), response([HEADER, STEP], None)) == [HEADER, STEP, None]
+def test_a_worker_lost_before_its_first_step_is_replaced_and_headers_are_sent_once(relay_answer):
+    assert relay_answer(response([HEADER], RayError()), response([HEADER, STEP], None)) == [HEADER, STEP, None]
 
 
 @pytest.mark.parametrize("error", [RayError(), RuntimeError("the deployment is unavailable")])
-def test_a_worker_lost_later_and_any_other_error_are_told_and_end_the_answer(taken, error):
-    assert taken(response([HEADER, STEP], error)) == [HEADER, STEP, (FAILED, None, words.RAY_WORKER_LOST), None]
+def test_a_worker_lost_later_and_any_other_error_end_the_answer_with_a_sentence(relay_answer, error):
+    assert relay_answer(response([HEADER, STEP], error)) == [HEADER, STEP, (FAILED, None, words.RAY_WORKER_LOST), None]

@@ -1,4 +1,4 @@
-"""Where the page starts: behind proxies that the environment names, and at addresses of every kind."""
+"""The start of the page behind proxies of the environment and at addresses of every kind."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 from tests.server.served import PATIENCE
 
-# Nobody answers at the port of discarding
+# No server listens on port 9, which is reserved for the discard protocol
 NOBODY = "http://127.0.0.1:9"
 
 
@@ -21,14 +21,14 @@ NOBODY = "http://127.0.0.1:9"
 def no_proxies(monkeypatch):
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
-    # What is set here is taken back with the rest
+    # `monkeypatch` restores these two, even if a test sets them again
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "")
     return monkeypatch
 
 
 def launched(host: str) -> str:
-    """The address of a page that started at this host and answered."""
+    """Start a page at this host, request its status, and return its address."""
     with served(FakeGenerator, host) as (_, address):
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
             f"{address}status", timeout=PATIENCE
@@ -84,9 +84,9 @@ def test_proxies_of_every_usual_kind_can_be_used(no_proxies, proxy):
         ("SSL_CERT_FILE", "/nowhere"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence_without_passwords(no_proxies, name, value):
+def test_an_invalid_proxy_is_one_sentence_without_passwords(no_proxies, name, value):
     no_proxies.setenv(name, value)
-    with pytest.raises(ValueError, match=rf"with what is in .*{name}.*: .*; correct it or unset it\.") as refused:
+    with pytest.raises(ValueError, match=rf"settings in .*{name}.* cannot be used: .*; correct or unset ") as refused:
         proxies.check_proxies()
     assert "engine" not in str(refused.value)
 
@@ -103,13 +103,13 @@ def test_the_page_says_at_once_that_its_proxy_cannot_be_used():
 
 
 def test_the_page_reads_its_options():
-    """The command itself: no other test calls app.py past its check of proxies."""
+    """Run app.py itself: other tests do not call it after its check of proxies."""
     ended = started("app.py", "--help", COLUMNS="200")
     assert ended.returncode == 0, ended.stderr
     assert "--fixed-model" in ended.stdout and "--graphs" not in ended.stdout
 
 
 def test_gradio_is_imported_behind_socks_and_finds_no_ipv6_address_that_it_cannot_try():
-    shown = "import app, gradio.http_server as server; print(app.named_host, server.LOCALHOST_NAME)"
-    ended = started("-c", shown, ALL_PROXY="socks5://127.0.0.1:9", NO_PROXY="[::1]", GRADIO_SERVER_NAME="::1")
+    script = "import app, gradio.http_server as server; print(app.named_host, server.LOCALHOST_NAME)"
+    ended = started("-c", script, ALL_PROXY="socks5://127.0.0.1:9", NO_PROXY="[::1]", GRADIO_SERVER_NAME="::1")
     assert ended.stdout.split() == ["::1", "127.0.0.1"], ended.stderr

@@ -1,4 +1,4 @@
-"""Updates travel compressed, each as soon as it is there."""
+"""Updates are sent compressed and without delay."""
 
 import zlib
 
@@ -11,7 +11,7 @@ UPDATES = [b'data: {"index": 0}\n\n', b'data: {"index": 1}\n\n', b""]
 
 
 def answered(middleware, kind: bytes, bodies: list[bytes], path="/", **headers: bytes) -> list[dict]:
-    """The messages that come out for an answer in these parts."""
+    """Return the messages that the middleware sends for an answer in these parts."""
     sent = []
 
     async def app(scope, receive, send):
@@ -23,8 +23,8 @@ def answered(middleware, kind: bytes, bodies: list[bytes], path="/", **headers: 
     async def send(message):
         sent.append(message)
 
-    asked = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
-    run_apart(middleware(app)({"type": "http", "path": path, "headers": asked}, None, send))
+    request_headers = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
+    run_apart(middleware(app)({"type": "http", "path": path, "headers": request_headers}, None, send))
     return sent
 
 
@@ -40,6 +40,6 @@ def test_every_update_can_be_read_as_soon_as_it_was_sent():
 
 
 @pytest.mark.parametrize(("path", "accepts"), [("/gradio_api/queue/data", b"br"), ("/config", b"gzip")])
-def test_who_takes_no_gzip_and_what_is_no_update_is_answered_plainly(path, accepts):
+def test_clients_without_gzip_and_other_paths_get_uncompressed_responses(path, accepts):
     sent = answered(CompressedUpdates, b"text/event-stream", UPDATES, path, accept_encoding=accepts)
     assert [message["body"] for message in sent[1:]] == UPDATES

@@ -1,4 +1,4 @@
-"""Which questions the page offers."""
+"""The questions that the page offers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the recording commands ship shows what it claims, and a handout is what the page saves."""
+"""The shipped recordings have the properties that they claim, and a handout equals the file saved by the page."""
 
 import json
 from dataclasses import asdict
@@ -18,11 +18,11 @@ SHIPPED = record.scenarios(record.benchmark_speedups())
 
 
 @pytest.mark.parametrize("scenario", SHIPPED, ids=lambda scenario: scenario.name)
-def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
+def test_every_shipped_recording_satisfies_its_rule(scenario):
     recording = json.loads(web.recording(scenario.name))
     plain, drafted = (Trace.from_dict(recording["traces"][method]) for method in ("autoregressive", "jakiro"))
     figures = figures_of(plain, drafted)
-    assert figures.whole and scenario.rule(figures), figures
+    assert figures.is_complete and scenario.rule(figures), figures
     assert plain.token_ids == drafted.token_ids
     assert recording["title"] == drafted.header.messages[-1]["content"] in scenario.questions
     assert recording["why"] == scenario.why.format(**asdict(figures))
@@ -30,7 +30,7 @@ def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
 
 
 @pytest.mark.browser
-def test_the_handouts_are_what_the_recordings_tab_saves_and_open_from_disk(
+def test_the_handouts_equal_those_of_the_recordings_tab_and_open_from_disk(
     open_tab, fake_address, monkeypatch, tmp_path
 ):
     monkeypatch.setattr("sys.argv", ["replay", "--out", str(tmp_path / "handouts")])
@@ -50,8 +50,8 @@ def test_the_handouts_are_what_the_recordings_tab_saves_and_open_from_disk(
     assert download.value.suggested_filename.endswith(".html")
     handout = opened_alone(open_tab, path)
     handout.wait_for_selector("svg.tree")
-    shown = handout.evaluate("document.querySelector('.answer-text').textContent")
-    assert shown == Trace.from_dict(json.loads(web.recording(name))["traces"]["jakiro"]).text
+    text = handout.evaluate("document.querySelector('.answer-text').textContent")
+    assert text == Trace.from_dict(json.loads(web.recording(name))["traces"]["jakiro"]).text
     assert len(plotted(handout, ".columns")) == 2
     assert handout.loaded == [path.as_uri()]
     title = "A <title> & more</title><script>"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import gradio as gr
 
 
-def drawn(elem_id: str, mount: str, functions: dict[str, Callable], kind: str = "view", tab: str = "") -> gr.HTML:
+def build_view(elem_id: str, mount: str, functions: dict[str, Callable], kind: str = "view", tab: str = "") -> gr.HTML:
     """Return an empty element for the browser to fill.
 
     Args:
@@ -27,11 +27,11 @@ def drawn(elem_id: str, mount: str, functions: dict[str, Callable], kind: str = 
 
 
 def _called_by_browser(name: str, function: Callable) -> Callable:
-    """The function as Gradio calls it: its one argument may come in a list, or be missing."""
+    """Return the function for calls by Gradio, which may wrap its argument in a list or omit it."""
     takes = len(inspect.signature(function).parameters)
 
-    def called(given=None):
-        return function(*[given[0] if isinstance(given, list) and given else given][:takes])
+    def called(data=None):
+        return function(*[data[0] if isinstance(data, list) and data else data][:takes])
 
     called.__name__ = name
     return called

@@ -1,4 +1,4 @@
-"""A question as the page passes it on, an answer that has begun, and all that comes of it."""
+"""Helpers to build an answer request, start it, and collect its events."""
 
 from app.asking import Asking
 from app.serving.worker import AnswerRun, ModelService, batches
@@ -16,12 +16,12 @@ def asking(
     return Asking(messages, SamplingParams(temperature, seed=3, max_new_tokens=length), tree or TreeConfig(), methods)
 
 
-def begun(service: ModelService, asked: Asking) -> AnswerRun:
-    run = AnswerRun(service, asked)
+def start_answer(service: ModelService, request: Asking) -> AnswerRun:
+    run = AnswerRun(service, request)
     run.start()
     return run
 
 
 def events_of(run: AnswerRun) -> list[tuple]:
-    """All events of an answer, once it has ended."""
+    """Return all events of an answer; block until it has ended."""
     return [event for batch in batches(run.events, 0.01) for event in batch]

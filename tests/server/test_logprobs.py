@@ -1,0 +1,52 @@
+"""Offsets of tokens in a text whose bytes are split anywhere, and may be no valid UTF-8."""
+
+import codecs
+import random
+from itertools import accumulate, pairwise
+
+from jakiro.server.logprobs import TextOffsets
+from jakiro.trace import Scored
+
+
+def characters_of_bytes(data: bytes) -> list[int]:
+    """Return the index of the character that each byte belongs to, by Python's decoder of the whole text."""
+    invalid = []
+
+    def replaced(error: UnicodeDecodeError) -> tuple[str, int]:
+        invalid.append((error.start, error.end))
+        return "\ufffd", error.end
+
+    codecs.register_error("tests.recorded", replaced)
+    data.decode("utf-8", "tests.recorded")
+    lengths, at = [], 0
+    for start, end in [*invalid, (len(data), len(data))]:
+        lengths += [len(character.encode()) for character in data[at:start].decode()] + [end - start] * (end > start)
+        at = end
+    return [index for index, length in enumerate(lengths) for _ in range(length)]
+
+
+def offsets(pieces: list[bytes]) -> list[int]:
+    counted = TextOffsets({}, "")
+    return [counted.next(Scored(token_id=7, piece=piece, logprob=-1.0)) for piece in pieces]
+
+
+def test_token_after_an_incomplete_character_begins_after_its_replacement():
+    assert offsets([b"\xe2", b"A", b"B"]) == [0, 1, 2]
+    assert offsets(["€".encode()[:2], "€".encode()[2:], b"A"]) == [0, 0, 1]
+    assert offsets([b"\xe2", b"\xe2\x82\xac"]) == [0, 1]
+
+
+def test_offset_is_the_character_of_the_first_byte_for_random_splits():
+    chance = random.Random(5)
+    for _ in range(500):
+        parts = ["a", "é", "€", "🌍", "\ufffd", " "]
+        data = b"".join(
+            chance.choice(parts).encode() if chance.random() < 0.8 else bytes([chance.randrange(1, 256)])
+            for _ in range(9)
+        )
+        if data.startswith(b" "):
+            continue
+        cuts = sorted({0, len(data), *(chance.randrange(len(data)) for _ in range(6))})
+        pieces = [data[start:end] for start, end in pairwise(cuts)]
+        starts = [0, *accumulate(map(len, pieces))][:-1]
+        assert offsets(pieces) == [characters_of_bytes(data)[start] for start in starts], (data, pieces)
