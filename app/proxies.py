@@ -37,5 +37,5 @@ def check_proxies() -> None:
         ending = ("CERT_FILE", "CERT_DIR") if isinstance(error, OSError) else "_PROXY"
         named = sorted(name for name, value in os.environ.items() if value and name.upper().endswith(ending))
         raise ValueError(
-            f"No connection can be made with what is in {', '.join(named)}: {reason}; correct it or unset it."
+            f"The connection settings in {', '.join(named)} cannot be used: {reason}; correct or unset them."
         ) from error

@@ -13,9 +13,9 @@ import gradio as gr
 
 from app.asking import as_integer
 from app.page import web
-from app.page.drawn import build_view
 from app.page.handlers import visitor_of
 from app.page.offered import offered_methods, trained_methods
+from app.page.view import build_view
 from app.serving.benchmark_run import BenchmarkRun, Benchmarks
 from app.serving.pace import Pace
 from app.serving.runs import Visitor, paces_of

@@ -16,9 +16,9 @@ from starlette.routing import Route
 from app import named_host
 from app.devices.base import Device
 from app.page import api, benchmark, form, handlers, lesson, v1, web
-from app.page.drawn import build_view
 from app.page.offered import Appearance
 from app.page.picker import LoaderOf, Picker
+from app.page.view import build_view
 from app.serving import server as serving
 from app.serving.connections import hang_up_on_silence
 from app.serving.limits import Limits

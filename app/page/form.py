@@ -6,9 +6,9 @@ from dataclasses import asdict
 import gradio as gr
 
 from app.asking import MOST_LANES
-from app.page.drawn import build_view
 from app.page.offered import offered_methods
 from app.page.picker import Picker
+from app.page.view import build_view
 from app.serving.worker import USUAL_LENGTH
 from app.words import page as words
 from jakiro.config import SamplingParams

@@ -7,7 +7,7 @@ from the shipped recordings.
 import gradio as gr
 
 from app.page import web
-from app.page.drawn import build_view
+from app.page.view import build_view
 from app.words import lesson as lesson_words
 from app.words.formulas import FORMULAS, LETTERS
 

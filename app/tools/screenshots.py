@@ -141,7 +141,7 @@ def film(browser, address: str, recording: str, folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Takes the pictures in docs/screenshots from the shipped recordings.")
     parser.add_argument("--recording", default=web.recording_names()[0], choices=web.recording_names())
-    parser.add_argument("--only", help="only pictures whose file name begins like this")
+    parser.add_argument("--only", help="only pictures with file names that start with this text")
     parser.add_argument("--film", action="store_true", help="the moving picture as well")
     parser.add_argument("--out", type=Path, default=FOLDER)
     arguments = parser.parse_args()

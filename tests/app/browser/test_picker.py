@@ -16,7 +16,7 @@ from app.words import page as words
 from jakiro import progress
 from jakiro.loading import registry
 from jakiro.loading.progress import counted
-from tests.app.asked import asking, events_of, start_answer
+from tests.app.answers import asking, events_of, start_answer
 from tests.app.conftest import ask_to_end, ready_service, served, settled_service
 from tests.app.fake import FakeGenerator, default_answer
 from tests.server.served import PATIENCE, wait_until

@@ -15,7 +15,7 @@ from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.loading.options import LoadOptions
 from jakiro.trace import Trace
-from tests.app.asked import asking
+from tests.app.answers import asking
 from tests.app.devices.ray_tiny import STEP_SECONDS
 from tests.faults import ROOT
 from tests.server.served import PATIENCE, any_port, wait_until

@@ -22,7 +22,7 @@ from app.words import page as words
 from jakiro.config import TreeConfig
 from jakiro.loading import loader
 from jakiro.trace import Trace
-from tests.app.asked import asking
+from tests.app.answers import asking
 from tests.support import save_pair
 
 METHODS = ("autoregressive", "jakiro")

@@ -20,7 +20,7 @@ from app.serving.turns import Turns
 from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.cli.fields import build_config, options_from
-from tests.app.asked import asking, events_of, start_answer
+from tests.app.answers import asking, events_of, start_answer
 from tests.app.conftest import ready_service
 from tests.app.fake import FakeGenerator
 from tests.server.served import PATIENCE

@@ -9,7 +9,7 @@ import starlette.requests
 from app.page import handlers
 from app.serving.runs import Runs, Visitor
 from jakiro.trace import Header
-from tests.app.asked import asking, events_of
+from tests.app.answers import asking, events_of
 from tests.app.conftest import ready_service
 from tests.server.served import PATIENCE
 from tests.support import tiny_generator

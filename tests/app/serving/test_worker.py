@@ -15,7 +15,7 @@ from app.serving.runs import Runs, Visitor
 from app.serving.worker import RETURN_SECONDS, AnswerRun, ModelService
 from app.words import page as words
 from jakiro import progress
-from tests.app.asked import asking, events_of, start_answer
+from tests.app.answers import asking, events_of, start_answer
 from tests.app.conftest import ready_service, settled_service
 from tests.app.fake import FakeGenerator, default_answer
 from tests.server.served import PATIENCE, wait_until
