@@ -147,6 +147,10 @@ def test_the_students_archive_has_no_solutions_and_its_sheet_runs(tmp_path, monk
     archive.extractall(tmp_path)
     (sheet,) = tmp_path.rglob("lesson.ipynb")
     assert output_of({}, sheet).count(": open") == len(solutions())
+    # A trace at the end of a cell shows itself
+    show = "import json; from jakiro import Trace; recording = json.load(open('assets/traces/5-large-tree.json')); "
+    show += "print(Trace.from_dict(recording['traces']['jakiro'])._repr_html_())"
+    assert "<table" in subprocess.check_output([sys.executable, "-c", show], cwd=sheet.parents[1], text=True)
 
 
 def test_quiz_equals_that_of_the_page():

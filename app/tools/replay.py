@@ -9,6 +9,7 @@ import argparse
 import html
 import json
 import re
+import sys
 from pathlib import Path
 
 from app.page import web
@@ -36,13 +37,14 @@ def replay_page(recording: str, title: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Makes a handout from each shipped recording.")
+    parser = argparse.ArgumentParser(description="Write a handout of each shipped recording.")
     parser.add_argument("--out", type=Path, default=FOLDER, help=f"folder for the pages ({FOLDER})")
     folder = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
     for name in web.recording_names():
-        text = web.recording(name)
-        (folder / f"{name}.html").write_text(replay_page(text, json.loads(text)["title"]), encoding="utf-8")
+        text, path = web.recording(name), folder / f"{name}.html"
+        path.write_text(replay_page(text, json.loads(text)["title"]), encoding="utf-8")
+        sys.stdout.write(f"{path}\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ installed Jakiro.
 """
 
 import argparse
+import sys
 import zipfile
 from pathlib import Path
 
@@ -23,6 +24,7 @@ FILES = (
     "assets/plots/template.json",
     "jakiro/__init__.py",
     "jakiro/config.py",
+    "jakiro/display.py",
     "jakiro/figures.py",
     "jakiro/system.py",
     "jakiro/trace.py",
@@ -51,6 +53,7 @@ def main() -> None:
         archive.writestr(f"{FOLDER}/README.txt", README)
         for name in FILES:
             archive.write(ROOT / name, f"{FOLDER}/{name}")
+    sys.stdout.write(f"{path}: {path.stat().st_size / 1e6:.1f} MB\n")
 
 
 if __name__ == "__main__":

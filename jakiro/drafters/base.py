@@ -120,7 +120,7 @@ class Method:
 
     @property
     def is_trainable(self) -> bool:
-        """Whether `train` can make heads for this method."""
+        """Return whether `train` can make heads for this method."""
         if self.trains is None:
             return False
         kind = self.kind or KINDS.get(self.needs.head[0])
