@@ -1,7 +1,8 @@
 """The command `doctor`: installed and cached files, available devices, and whether a target and a head fit together.
 
 `machine_findings` loads no model and downloads nothing. `check_pair` runs the cheapest checks first and reads no
-weights of the target. Whether a pair that fits writes plain decoding's text is tested by running it, with `race`.
+weights of the target. If the pair fits and a head is named, `head_report.py` measures that head. Whether a pair that
+fits writes plain decoding's text is tested by running it, with `race`.
 """
 
 import platform
@@ -11,18 +12,22 @@ from importlib.metadata import version
 import torch
 
 from jakiro.cli.finding import Finding
+from jakiro.cli.options import HeadOptions
 from jakiro.cli.plan import estimate_target
 from jakiro.cli.verify import verify_files
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.loading import placement, registry
 from jakiro.loading.embedded import EMBEDDED_SHA256, damage, embedded_here, wheel_is_installed
 from jakiro.loading.loader import LoadOptions, choose_dtype, device_and_dtype, plan_places, read_description
+from jakiro.loading.options import AUTO
 from jakiro.models.families import num_kv_heads
 from jakiro.ops.kernels import unavailable_reason
 from jakiro.system import cache_folder, num_cores, write_atomically
 
 
-def report(options: LoadOptions, plan: str | None, card: str | None, verify: bool) -> Iterable[Finding]:
+def report(
+    options: LoadOptions, plan: str | None, card: str | None, verify: bool, measured: HeadOptions
+) -> Iterable[Finding]:
     """Return the requested report: of a planned target, of all files, of a pair if one is named, else of the machine.
 
     Args:
@@ -30,6 +35,7 @@ def report(options: LoadOptions, plan: str | None, card: str | None, verify: boo
         plan: target for an estimate on GPUs.
         card: GPU for `plan`; None for all.
         verify: whether to compare the checksums of all files.
+        measured: how to measure a head that `options` names.
     """
     if verify:
         return verify_files()
@@ -37,7 +43,29 @@ def report(options: LoadOptions, plan: str | None, card: str | None, verify: boo
         return estimate_target(plan, card)
     if options.target is None and options.head is None:
         return machine_findings()
-    return check_pair(options)
+    if options.head is None or measured.quick:
+        return check_pair(options)
+    return _check_and_measure(options, measured)
+
+
+def _check_and_measure(options: LoadOptions, measured: HeadOptions) -> Iterator[Finding]:
+    """Check whether a pair fits; if it does and its target is on one device, measure the head."""
+    findings = list(check_pair(options))
+    yield from findings
+    pair_fits = all(finding.ok for finding in findings) and registry.resolve(options.target, options.head).head_path
+    if not pair_fits:
+        return
+    if options.device == AUTO or options.dtype in placement.BITS:
+        sentence = "not measured: give --device cpu or cuda and --dtype float32, bfloat16 or float16"
+        yield Finding("acceptance", sentence)
+        return
+    # Training imports accelerate, which the other reports do not need
+    from jakiro.cli.head_report import head_findings
+
+    try:
+        yield from head_findings(options, measured.corpus, measured.prompts)
+    except (ValueError, OSError) as error:
+        yield Finding("acceptance", str(error), ok=False)
 
 
 def machine_findings() -> list[Finding]:

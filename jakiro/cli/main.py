@@ -209,7 +209,11 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
 
 
 @app.command()
-@options_from(LoadOptions, without=("numerics", "graphs", "draft_precision", "template_arguments", "draft_model"))
+@options_from(
+    options.HeadOptions,
+    LoadOptions,
+    without=("numerics", "graphs", "draft_precision", "template_arguments", "draft_model"),
+)
 def doctor(
     plan: Annotated[str | None, typer.Option(help="Estimate this target's speed on GPUs, from data sheets.")] = None,
     card: Annotated[str | None, typer.Option(help="GPU for --plan: t4, l4, a10g, a100 or h100; default: all.")] = None,
@@ -220,13 +224,15 @@ def doctor(
 ) -> None:
     """Report what is installed and cached.
 
-    With --target or --head, check whether the two fit together.
+    With --target or --head, check whether the two fit together. With --head, also measure why it accepts few tokens,
+    which runs the target for about a minute.
     """
     from jakiro.cli.doctor import report
 
     _refuse_unused_options(plan, card, verify, values)
+    measured = build_config(options.HeadOptions, values)
     healthy = True
-    for finding in report(build_config(LoadOptions, values), plan, card, verify):
+    for finding in report(build_config(LoadOptions, values), plan, card, verify, measured):
         healthy = healthy and finding.ok
         mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
         Console().print(mark, end=" ")
@@ -242,8 +248,9 @@ def _refuse_unused_options(plan: str | None, card: str | None, verify: bool, val
     report = "with --plan" if plan is not None else "with --verify" if verify else ""
     if not report and values["target"] is None and values["head"] is None:
         report = "without --target or --head"
-    unused = [name for name, value in values.items() if report and value is not None]
-    require(not unused, f"--{', --'.join(unused)} has no effect {report}; leave it out.")
+    without_head = ("quick", "prompts", "corpus") if values["head"] is None else ()
+    unused = [name for name, value in values.items() if value not in (None, False) and (report or name in without_head)]
+    require(not unused, f"--{', --'.join(unused)} has no effect {report or 'without --head'}; leave it out.")
 
 
 @app.command()

@@ -115,6 +115,19 @@ class GrammarOptions:
         return grammars[0] if grammars else None
 
 
+@dataclass(frozen=True)
+class HeadOptions:
+    """Options of `doctor` for a head, see `jakiro.cli.head_report`."""
+
+    quick: bool = setting("With --head, only check whether the pair fits; do not run the target.", False, "--quick")
+    prompts: str | None = setting(About.PROMPTS, None)
+    corpus: str | None = setting("Corpus on which the head was trained; its template and length are compared.", None)
+
+    def __post_init__(self) -> None:
+        is_unused = self.quick and (self.prompts is not None or self.corpus is not None)
+        require(not is_unused, "--prompts and --corpus have no effect with --quick; leave out one of them.")
+
+
 def _read(text_or_path: str | None) -> str | None:
     """Return the content of a file, or the text if it is no path of a file."""
     if text_or_path is None or "\n" in text_or_path or text_or_path.lstrip().startswith("{"):

@@ -126,7 +126,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     answers = bound.answers(config.batch_size, config.answers)
     texts = [answers.answers(questions, sampling) for sampling in samplings]
     info = {"name": names.head_name, "sha256": head_sha256(names.head_path)}
-    drafters = _drafters(config, names, bound, info, methods)
+    drafters = load_drafters(config, names, bound, info, methods)
     results = tuple(
         score
         for name, drafter in drafters.items()
@@ -151,10 +151,10 @@ def _read(config: EvaluateConfig, names: registry.Pair, methods: Methods) -> Bou
     return BoundHead.read(head, names.target_name, device, dtype, config.template_arguments)
 
 
-def _drafters(
-    config: EvaluateConfig, names: registry.Pair, bound: BoundHead, info: dict, methods: Methods
+def load_drafters(
+    config: EvaluateConfig, names: registry.Pair, bound: BoundHead, info: dict, methods: Methods = METHODS
 ) -> dict[str, Drafter]:
-    """Return the drafters of the requested methods by name."""
+    """Pack a bound head and return the drafters of the requested methods by name."""
     bound.head.pack(config.draft_precision)
     target = TargetModel(bound.model, bound.tokenizer, bound.target, bound.sha256, "fast")
     target = target.with_feature_layers(bound.layers)

@@ -36,12 +36,16 @@ class HeldOut:
     output_weight: Tensor
 
 
-@torch.no_grad()
 def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor) -> HeldOut:
-    """Read texts onto the device of the output rows and compute the target's greedy choices."""
-    device = output_weight.device
-    batches = [cache.batch(group).to(device) for group in length_buckets(cache.lengths, indices, BATCH_TOKENS)]
-    choices = []
+    """Read texts of a cache and compute the target's greedy choices."""
+    groups = length_buckets(cache.lengths, indices, BATCH_TOKENS)
+    return with_choices([cache.batch(group) for group in groups], output_weight)
+
+
+@torch.no_grad()
+def with_choices(batches: Sequence[Batch], output_weight: Tensor) -> HeldOut:
+    """Move texts to the device of the output rows and compute the target's greedy choices."""
+    batches, choices = [batch.to(output_weight.device) for batch in batches], []
     for batch in batches:
         rows = [(row.to(output_weight) @ output_weight.T).argmax(-1) for row in batch.features]
         choices.append(torch.stack(rows))

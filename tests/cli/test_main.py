@@ -351,6 +351,9 @@ def test_help_in_80_columns_shows_every_option_completely(name, capsys, monkeypa
         (["--plan", "vicuna-7b-v1.3", "--verify"], "--plan and --verify are two reports"),
         (["--device", "cpu"], "--device has no effect without --target or --head"),
         (["--verify", "--target", "x"], "--target has no effect with --verify"),
+        (["--quick"], "--quick has no effect without --target or --head"),
+        (["--target", "x", "--prompts", "y"], "--prompts has no effect without --head"),
+        (["--head", "x", "--quick", "--corpus", "y"], "have no effect with --quick"),
         (["--plan", "vicuna-7b-v1.3", "--dtype", "float32"], "--dtype has no effect with --plan"),
     ],
 )

@@ -44,6 +44,7 @@ def serious(tab, within: str, dark: bool = False) -> list[str]:
     ]
 
 
+@pytest.mark.rare
 def test_no_stop_has_a_serious_finding_in_light_and_in_dark_and_a_phone_has_large_targets(open_tab):
     tab = open_tab(None, has_touch=True)
     of.mount(tab)
@@ -66,6 +67,7 @@ def show(tab, name: str) -> None:
     wait_for_frames(tab)
 
 
+@pytest.mark.rare
 def test_no_tab_has_a_serious_finding_in_light_and_in_dark(open_tab, fake_address):
     tab = open_tab(fake_address, color_scheme="light")
     ask_to_end(tab, "Why?")
@@ -83,6 +85,7 @@ def test_no_tab_has_a_serious_finding_in_light_and_in_dark(open_tab, fake_addres
 @pytest.mark.parametrize(
     ("least", "options"), [(44, PHONE), pytest.param(44, TABLET, marks=pytest.mark.rare), (24, {})]
 )
+@pytest.mark.rare
 def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, options):
     tab = open_tab(fake_address, **options)
     ask_to_end(tab, "Why?")
@@ -95,6 +98,7 @@ def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, op
     assert not any(small.values()), small
 
 
+@pytest.mark.rare
 def test_with_reduced_motion_nothing_plays_or_fades(open_tab, fake_address):
     tab = open_tab(fake_address, reduced_motion="reduce", clock=True)
     tab.wait_for_selector("svg.tree")
@@ -107,6 +111,7 @@ def test_with_reduced_motion_nothing_plays_or_fades(open_tab, fake_address):
     assert moving == 0
 
 
+@pytest.mark.rare
 def test_a_phone_does_not_zoom_into_a_field_and_a_question_runs_in_its_own_direction(open_tab, fake_address):
     tab = open_tab(fake_address, **PHONE)
     tab.wait_for_selector("#question textarea")

@@ -114,6 +114,7 @@ def test_a_fork_works_with_the_keyboard_only(tab):
     assert text(tab) == forked(2)
 
 
+@pytest.mark.rare
 def test_on_a_phone_the_card_has_targets_for_fingers(open_tab, fake_address):
     tab = open_tab(fake_address, **PHONE)
     ask_to_end(tab, QUESTION)
@@ -136,11 +137,13 @@ def test_a_fork_of_an_earlier_turn_puts_later_ones_away_and_a_reload_keeps_both_
     tab.reload()
     tab.wait_for_selector(BAR)
     shows(tab, "Branch 2 of 2")
+    tab.wait_for_function("Jakiro.state.run.main")  # the steps follow the text
     assert text(tab) == forked(5)
     tab.click('[data-action="branch_before"]')
     assert text(tab) == original and tab.evaluate("Jakiro.state.turns.length") == 2
 
 
+@pytest.mark.rare
 def test_a_link_goes_on_from_the_same_place_and_a_saved_replay_keeps_branches(tab, open_tab, fake_address, tmp_path):
     original = text(tab)
     tab.evaluate("Jakiro.goOnFrom(Jakiro.state.run, 3, 'x')")

@@ -87,6 +87,7 @@ def test_a_question_without_a_connection_is_kept_and_not_sent_with_the_next_one(
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["First?", "Second?"]
 
 
+@pytest.mark.rare
 def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow):
     ask_and_stop(tab, "First?")
     second_tab = open_tab(slow[2])
@@ -121,6 +122,7 @@ def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab, slow, monkeypa
     assert all(text and full_text.startswith(text.rstrip("�")) for text in texts)
 
 
+@pytest.mark.rare
 def test_a_reload_while_the_question_waits_keeps_its_place(tab, open_tab, slow):
     second_tab = open_tab(slow[2])
     ask(second_tab, "Another’s?")

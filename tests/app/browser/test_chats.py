@@ -187,7 +187,7 @@ def walk(open_tab, place, seed: int, num_actions: int) -> Walk:
     return visitor
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.rare)])
 def test_no_answer_is_lost_whatever_a_visitor_does(open_tab, short_place, seed):
     assert walk(open_tab, short_place, seed, 30).seen
 
@@ -302,6 +302,7 @@ def test_the_drawer_lists_chats_and_renames_and_deletes_them(tab):
     assert tab.inner_text(".chat-title") == "Fruit"
 
 
+@pytest.mark.rare
 def test_sixty_turns_survive_a_restart_of_the_browser(browser, place, tmp_path):
     path = next(executable for name in BROWSERS if (executable := shutil.which(name)))
     options = {"executable_path": path, "args": FLAGS.split()}

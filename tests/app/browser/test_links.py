@@ -128,6 +128,7 @@ def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_t
     assert tab.evaluate("Jakiro.sentTurns(Jakiro.parentOfNext(Jakiro.state)).length") == 0
 
 
+@pytest.mark.rare
 def test_tabs_stops_and_steps_of_recordings_have_links_and_back_returns_to_the_tab_of_before(open_tab, fake_address):
     tab = open_tab(fake_address)
     settle(tab)

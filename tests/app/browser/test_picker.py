@@ -257,6 +257,7 @@ def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
 
 
 @pytest.mark.browser
+@pytest.mark.rare
 def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
     loads = []
 
@@ -287,6 +288,7 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
 
 
 @pytest.mark.browser
+@pytest.mark.rare
 def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_chosen_again(open_tab, hub):
     hub.gate.clear()
     with served(FakeGenerator, loader_of=fetched) as (_, address):

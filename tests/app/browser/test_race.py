@@ -157,6 +157,7 @@ def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, 
     assert file.suggested_filename.startswith("jakiro-why-is-the-seed0-")
 
 
+@pytest.mark.rare
 def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refused(open_tab, monkeypatch):
     monkeypatch.setattr("app.serving.pace.MINUTE", 6000)
     with served(lambda: FakeGenerator(), answers_per_minute=1) as (_, address):

@@ -32,6 +32,7 @@ def pieces_of(text: str) -> list[bytes]:
     return [text[i : i + 3].encode() for i in range(0, len(text), 3)]
 
 
+@pytest.mark.rare
 def test_the_first_answer_of_a_visit_plays_its_three_best_steps_once(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.evaluate(
@@ -119,6 +120,7 @@ def test_a_link_plays_this_answer_here_and_for_a_while_elsewhere(open_tab, fake_
     unknown.wait_for_selector('.jk-view[data-run^="recording-"]')
 
 
+@pytest.mark.rare
 def test_recommended_settings_are_a_press_away_and_the_notice_does_not_return(open_tab):
     class Recommending(FakeGenerator):
         @property

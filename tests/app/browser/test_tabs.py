@@ -63,6 +63,7 @@ def wait_for_streams(tab, count: int) -> None:
     wait_in(tab, lambda: len(tab.streams) == count)
 
 
+@pytest.mark.rare
 def test_seven_tabs_open_beside_each_other(new_tab, fake_address):
     """An idle tab once used a stream, and the seventh tab stayed at *Loading…*."""
     for _ in range(CONNECTIONS + 1):
