@@ -199,7 +199,7 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
     for method in METHODS.with_further(_import_methods(methods_from)).values():
         name = "\n".join((method.name, *(f"or {alias}" for alias in method.aliases)))
         needs = method.asks or ("a draft head" if method.needs.head else "")
-        if method.trains is not None:
+        if method.asks is None and method.trains is not None:
             trained = minutes.get(method.needs.head[0])
             needs += " of its own" if trained is None else f" of its own; the shipped one was trained {trained:.0f} min"
         table.add_row(name, f"{method.title}. {method.sentence}", needs, method.paper and f"arXiv {method.paper}")

@@ -4,6 +4,7 @@ import re
 from importlib import import_module
 
 import pytest
+from rich.console import Console
 
 from jakiro.heads.checkpoint import load_head
 from jakiro.training.corpus import read_corpus
@@ -43,3 +44,10 @@ def test_the_package_s_command_refuses_to_train_an_exit_head(target_folder, corp
     (names,) = re.findall(r"choose one of the methods (.+), or define start for the kind\.$", sentence)
     trainable = {method.name for method in KNOWN.values() if method.trains is not None} - {"exit", "distillspec", "s2d"}
     assert set(names.split(", ")) == trainable and {"jakiro", "gumiho"} < trainable
+
+
+def test_the_list_of_methods_names_the_command_that_trains_an_exit_head(monkeypatch):
+    monkeypatch.setattr("jakiro.cli.loading.table_console", lambda: Console(width=400))
+    lines = invoke("methods", "--methods-from", "lab").stdout.splitlines()
+    (line,) = (line for line in lines if line.split()[:1] == ["s2d"])
+    assert "`python -m lab.training.exits --method s2d` trains, given with --head  " in line
