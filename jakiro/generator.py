@@ -430,6 +430,8 @@ class JakiroGenerator:
         Raises:
             ValueError: an error of `stream`, or a method that is named twice.
         """
+        if isinstance(methods, str):
+            raise TypeError(f"methods must be several names; got {methods!r}; pass methods=[{methods!r}].")
         names = methods or tuple(dict.fromkeys((PLAIN.name, self.usual.name)))
         if len({self.known_methods.named(name).name for name in names}) < len(names):
             raise ValueError(f"A race must not repeat a method; got {', '.join(names)}.")
@@ -454,7 +456,7 @@ def _check_arguments(sampling: object, tree: object, options: Mapping[str, objec
             settings = f"nodes={value}"
         remedy = f"{name}={config.__name__}({settings})"
         if isinstance(value, str) and name == "sampling":
-            remedy = f"a method as method={value!r}"
+            remedy = f"a method as method={value!r}, in a race as methods=[{value!r}]"
         raise TypeError(f"{name} must be a {config.__name__}; got {shortened(value)}; pass {remedy}.")
     for name in sorted(options.keys() - StreamOptions.__annotations__.keys()):
         for argument, config in (("sampling", SamplingParams), ("tree", TreeConfig)):

@@ -172,7 +172,7 @@ def test_tree_budget_learns_accepted_counts_of_planned_trees_only(monkeypatch):
     ("arguments", "options", "sentence"),
     [
         ([{"temperature": 0.7}], {}, "got {'temperature': 0.7}; pass sampling=SamplingParams(temperature=0.7)."),
-        (["jakiro"], {}, "sampling must be a SamplingParams; got 'jakiro'; pass a method as method='jakiro'."),
+        (["jakiro"], {}, "got 'jakiro'; pass a method as method='jakiro', in a race as methods=['jakiro']."),
         ([], {"tree": {"nodes": 4}}, "tree must be a TreeConfig; got {'nodes': 4}; pass tree=TreeConfig(nodes=4)."),
         ([], {"tree": 16}, "tree must be a TreeConfig; got 16; pass tree=TreeConfig(nodes=16)."),
         ([0.7], {}, "sampling must be a SamplingParams; got 0.7; pass sampling=SamplingParams(…)."),
@@ -188,3 +188,8 @@ def test_an_argument_of_a_wrong_type_or_name_is_answered_with_what_to_pass(
     with pytest.raises(TypeError) as error:
         getattr(generator, call)(QUESTION, *arguments, **options)
     assert sentence in str(error.value)
+
+
+def test_a_race_of_one_name_is_answered_with_what_to_pass(generator):
+    with pytest.raises(TypeError, match=r"methods must be several names; got 'jakiro'; pass methods=\['jakiro'\]"):
+        generator.race(QUESTION, methods="jakiro")

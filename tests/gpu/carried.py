@@ -138,4 +138,7 @@ def _is_installed(wheel: str) -> bool:
 
 
 if __name__ == "__main__":
-    {"prepare": prepare, "restore": restore}[sys.argv[1]](Path(git("rev-parse", "--show-toplevel").strip()))
+    action = {"prepare": prepare, "restore": restore}.get(" ".join(sys.argv[1:]))
+    if action is None:
+        sys.exit("Name what to do: python -m tests.gpu.carried prepare, or restore.")
+    action(Path(git("rev-parse", "--show-toplevel").strip()))
