@@ -5,6 +5,7 @@ import json
 import math
 import re
 import threading
+from itertools import accumulate
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -16,8 +17,8 @@ from pydantic import BaseModel
 from jakiro.config import SamplingParams
 from jakiro.server.generator_lock import OneGenerator
 from jakiro.server.logprobs import token_name
-from jakiro.text import IncrementalDecoder
 from tests.server.served import ASKED, PATIENCE, PROMPT, Gated, served, wait_until
+from tests.server.utf8 import characters_of_bytes
 from tests.support import tiny_generator
 
 CHOSEN = {"temperature": 0.8, "top_p": 0.9, "seed": 7}
@@ -123,10 +124,9 @@ def test_completions_continue_a_text(client, generator):
     assert answer.choices[0].text == trace.text and answer.object == "text_completion"
     logprobs, first = answer.choices[0].logprobs, trace.header.first_logprobs
     assert logprobs.token_logprobs[0] == pytest.approx(first[0].logprob, abs=1e-6) and len(logprobs.tokens) == 12
-    decoder, lengths = IncrementalDecoder(generator.token_text), [0]
-    for token_id in trace.token_ids:
-        lengths.append(lengths[-1] + len(decoder.push([token_id])))
-    assert logprobs.text_offset == lengths[:-1]
+    pieces = [generator.token_text.piece(token_id) for token_id in trace.token_ids]
+    starts = [0, *accumulate(map(len, pieces))][:-1]
+    assert logprobs.text_offset == [characters_of_bytes(b"".join(pieces))[start] for start in starts]
     assert logprobs.top_logprobs[0].items() >= {token_name(first[1]): pytest.approx(first[1].logprob)}.items()
     assert client.completions.create(**request | {"prompt": ["abcabc"]}, echo=False).choices[0].text == trace.text
     chunks = client.completions.create(**request, stream=True)

@@ -359,11 +359,10 @@ export function showRecording(id, recording, { playNow, source = "recording", st
   );
   const quiet = reducedMotion() || !playNow;
   show(run, step ?? (quiet ? undefined : 0));
-  if (!quiet)
-    setTimeout(
-      () => state.run === run && !state.playing && !state.sought && play(true),
-      FIRST_PLAY_MS,
-    );
+  // A race waits for its button
+  const plays = () =>
+    state.run === run && state.tab !== "race" && !state.playing && !state.sought && play(true);
+  if (!quiet) setTimeout(plays, FIRST_PLAY_MS);
   return run;
 }
 

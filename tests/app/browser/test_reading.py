@@ -171,7 +171,7 @@ def test_a_host_gives_the_page_its_title_questions_and_style(open_tab, tmp_path)
     with served(FakeGenerator, appearance=appearance) as (_, address):
         tab = open_tab(address)
         assert tab.inner_text(".jk-header h1") == "Our demo" == tab.title()
-        assert tab.locator("#examples button").all_inner_texts() == ["What is art?", "What is time?"]
+        assert tab.locator("#examples button").all_text_contents() == ["What is art?", "What is time?"]
         colour = "getComputedStyle(document.querySelector('.jk-header')).backgroundColor"
         assert tab.evaluate(colour) == "rgb(1, 2, 3)"
 
