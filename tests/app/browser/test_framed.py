@@ -177,10 +177,10 @@ def test_the_cards_of_a_token_and_of_a_word_are_on_screen(framed):
         # The node is at the lower edge of the screen
         tab.evaluate(f"window.scrollTo(0, {HEADER} + {spot} - innerHeight + 40)")
         wait_for_frames(page)
-        node.click(force=True)
+        node.dispatch_event("click")
         page.wait_for_selector(".jk-card.pinned")
         see(page, ".jk-card.pinned")
-        node.click(force=True)
+        node.dispatch_event("click")
     word = page.locator(".answer-text .selected").first
     spot = word.evaluate("word => word.getBoundingClientRect().top")
     for room in ("40", "innerHeight - 40"):
