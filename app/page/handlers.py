@@ -145,7 +145,7 @@ def _update(run: AnswerRun, events: list[tuple]) -> dict:
     kind, _, payload = events[-1]
     num_ticks = 1 if kind in ("done", "error") else KEPT_TICKS
     if num_ticks == 1:
-        run.events.put(events[-1])  # for a reader who returns
+        run.events.put(events[-1])  # for a visitor who reconnects
     first = max(0, number + 1 - num_ticks)
     value = {"run": run.id, "ticks": {str(first + i): tick for i, tick in enumerate(run.ticks[first:])}}
     return value | {"error": payload} if kind == "error" else value

@@ -57,7 +57,7 @@ def trained_methods(methods: Methods = METHODS) -> dict[str, float]:
 
 
 def offered_methods(methods: Methods = METHODS) -> list[Method]:
-    """Return all methods that draft, except those without a trained head for the default target."""
+    """Return the drafting methods that need no head, or have a trained one for the default target."""
     kinds = {config.kind for _, config in registry.heads_of(registry.DEFAULT_TARGET).values()}
     return [
         method

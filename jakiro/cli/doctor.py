@@ -52,8 +52,8 @@ def _check_and_measure(options: LoadOptions, measured: HeadOptions) -> Iterator[
     """Check whether a pair fits; if it does and its target is on one device, measure the head."""
     findings = list(check_pair(options))
     yield from findings
-    pair_fits = all(finding.ok for finding in findings) and registry.resolve(options.target, options.head).head_path
-    if not pair_fits:
+    has_head = registry.resolve(options.target, options.head).head_path is not None
+    if not has_head or not all(finding.ok for finding in findings):
         return
     if options.device == AUTO or options.dtype in placement.BITS:
         sentence = "not measured: give --device cpu or cuda and --dtype float32, bfloat16 or float16"

@@ -99,9 +99,9 @@ def _check_template(tokenizer, rows: Sequence[Row]) -> Iterator[Finding]:
         return
     before, after = turn_ids(tokenizer)
     for row in rows:
-        if row.ids[: len(before)] != before or row.ids[: row.a0][-len(after) :] != after:
-            found = f"{row.ids[: len(before)]} … {row.ids[: row.a0][-len(after) :]}"
-            sentence = f"{row.place}: the ids around the message are {found}, in prompts {before} … {after}"
+        start, end = row.ids[: len(before)], row.ids[: row.a0][-len(after) :]
+        if (start, end) != (before, after):
+            sentence = f"{row.place}: the ids around the message are {start} … {end}, in prompts {before} … {after}"
             yield Finding("template", f"{sentence}; write a corpus with this target and template.", ok=False)
             return
     yield Finding("template", f"the same in {len(rows):,} texts of the corpus and in prompts")

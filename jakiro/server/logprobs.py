@@ -33,9 +33,10 @@ class TextOffsets:
             dropped = token.piece.startswith(b" ") and self._text[:1] not in ("", " ")
             self._offset = -1 if dropped else 0
         first = self._decoder.decode(token.piece[:1])
-        # A token that does not continue the bytes before it begins after the character that replaces them
-        replaced = len(first) > 1 or (first and self._decoder.getstate()[0])
-        start = max(0, self._offset + bool(replaced))
+        pending = self._decoder.getstate()[0]
+        # If the token does not continue the incomplete character before it, it begins after its replacement character
+        is_after_replacement = len(first) > 1 or bool(first and pending)
+        start = max(0, self._offset + is_after_replacement)
         self._offset += len(first + self._decoder.decode(token.piece[1:]))
         return start
 

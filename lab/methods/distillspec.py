@@ -28,5 +28,5 @@ METHOD = head_method(
     proposers=PROPOSERS,
     kind=KIND,
     trains=exit.METHOD.trains,
-    asks="a head that `python -m lab.training.exits --method distillspec` trains, given with --head",
+    asks=exit.asks_for("distillspec"),
 )

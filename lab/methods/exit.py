@@ -16,6 +16,12 @@ PROPOSERS = (Proposer("exit", "Early exit", "The target's first layers and one t
 KIND = HeadKind(config=ExitConfig, network=ExitHead)
 exit_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 
+
+def asks_for(method: str) -> str:
+    """Return what a method needs whose heads `lab.training.exits` trains."""
+    return f"a head that `python -m lab.training.exits --method {method}` trains, given with --head"
+
+
 METHOD = head_method(
     exit_drafter,
     Needs(head=(KIND.name,), layers=True),
@@ -26,5 +32,5 @@ METHOD = head_method(
     proposers=PROPOSERS,
     kind=KIND,
     trains={"exit_layers": (LAYERS_BELOW,)},
-    asks="a head that `python -m lab.training.exits --method exit` trains, given with --head",
+    asks=asks_for("exit"),
 )

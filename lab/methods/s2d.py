@@ -17,7 +17,7 @@ from jakiro.heads.calibration import Calibration
 from jakiro.heads.kind import HeadKind
 from jakiro.heads.layers import row_output
 from lab.layers.exit_head import NestedConfig, NestedHead
-from lab.methods.exit import LAYERS_BELOW
+from lab.methods.exit import LAYERS_BELOW, asks_for
 
 EXITS = (2, LAYERS_BELOW)
 # An exit is confident if its most likely token has at least this probability
@@ -80,5 +80,5 @@ METHOD = head_method(
     proposers=proposers_of(EXITS),
     kind=KIND,
     trains={"exit_layers": EXITS},
-    asks="a head that `python -m lab.training.exits --method s2d` trains, given with --head",
+    asks=asks_for("s2d"),
 )

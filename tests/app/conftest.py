@@ -103,7 +103,7 @@ def served_apart(module: str, *arguments: object, port: int | None = None, **opt
 
 @contextmanager
 def served_slow():
-    """Serve a page whose answers take longer than `PATIENCE` unless stopped; yield (generator, Blocks, address)."""
+    """Serve a page with slow answers, longer than `PATIENCE` unless stopped; yield (generator, Blocks, address)."""
     generator = FakeGenerator(default_answer() * 8, pace=10.0)
     with pytest.MonkeyPatch.context() as patch:
         # Tokens: five minutes, at half a second a step

@@ -140,5 +140,5 @@ def _is_installed(wheel: str) -> bool:
 if __name__ == "__main__":
     action = {"prepare": prepare, "restore": restore}.get(" ".join(sys.argv[1:]))
     if action is None:
-        sys.exit("Name what to do: python -m tests.gpu.carried prepare, or restore.")
+        sys.exit("The action is missing or unknown; give prepare or restore: python -m tests.gpu.carried prepare")
     action(Path(git("rev-parse", "--show-toplevel").strip()))

@@ -1,4 +1,4 @@
-"""Offsets of tokens in a text whose bytes are split anywhere, and may be no valid UTF-8."""
+"""Text offsets of tokens that split characters or are not valid UTF-8."""
 
 import random
 from itertools import accumulate, pairwise

@@ -1,4 +1,4 @@
-"""A corpus whose answers `jakiro serve` writes."""
+"""The same corpus is written through `jakiro serve` and by the library."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Bytes and characters of a text that may be no valid UTF-8."""
+"""Bytes and characters of a text that may not be valid UTF-8."""
 
 import codecs
 

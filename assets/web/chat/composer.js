@@ -19,7 +19,7 @@ export class Composer {
       placeholder: say("question_box"),
       onkeydown: (event) => this.onKey(event),
       oninput: () => this.fit(),
-      onfocus: () => this.fit(), // large type changes its height
+      onfocus: () => this.fit(), // the projector may have changed the size of the type
     });
     this.stop = h("button", { type: "button", id: "stop", onclick: stopAll }, say("stop"));
     this.offered = h(

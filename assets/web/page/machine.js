@@ -359,7 +359,7 @@ export function showRecording(id, recording, { playNow, source = "recording", st
   );
   const quiet = reducedMotion() || !playNow;
   show(run, step ?? (quiet ? undefined : 0));
-  // A race waits for its button
+  // A race starts only with its button
   const plays = () =>
     state.run === run && state.tab !== "race" && !state.playing && !state.sought && play(true);
   if (!quiet) setTimeout(plays, FIRST_PLAY_MS);

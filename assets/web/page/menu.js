@@ -20,7 +20,8 @@ const option = (key, set) =>
     say(key),
   );
 
-// Gradio's page on the API has no address that works: its component is loaded by a press on the only button of the footer
+// Opens Gradio's description of the API. Its address ?view=api shows nothing, because Gradio loads the description only
+// after a press on its footer's button; the footer has only this one.
 const openApi = () => document.querySelector("footer button").click();
 
 export function pageMenu() {

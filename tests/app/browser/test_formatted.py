@@ -50,7 +50,7 @@ HOSTILE = {
 
 
 def traces_of(text: str, every: int = 3) -> dict:
-    """Return the traces of an answer whose tokens cut a text at every third character."""
+    """Return the traces of an answer in which each token has `every` characters of the text."""
     pieces = [text[start : start + every].encode() for start in range(0, len(text), every)]
     return fake_traces(pieces, 20_000, nodes=8)
 

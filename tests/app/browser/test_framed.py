@@ -166,6 +166,20 @@ def test_all_settings_can_be_reached_though_the_frame_does_not_scroll(framed):
     page.click("#close-settings")
 
 
+@pytest.mark.parametrize(
+    ("opener", "closer"),
+    [("#jk-settings", "#close-settings"), ("#jk-show-chats", "#jk-chats .chats-head .icon-button")],
+    ids=["settings", "chats"],
+)
+def test_a_drawer_opens_in_the_part_on_screen(framed, opener, closer):
+    tab, page = framed
+    tab.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+    wait_for_frames(page)
+    page.evaluate("opener => document.querySelector(opener).click()", opener)
+    see(page, closer)
+    page.click(closer)
+
+
 def test_the_cards_of_a_token_and_of_a_word_are_on_screen(framed):
     tab, page = framed
     page.wait_for_selector(":is(svg.tree .node, .ladder button):visible")

@@ -172,7 +172,7 @@ def test_a_download_tells_bytes_and_time_left_and_can_be_cancelled(monkeypatch):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path, models):
-    """Yield a stand-in for the Hub that serves the target of the pair "better"."""
+    """Yield a local server that replaces the Hub and has the target of the pair "better"."""
     pair = registry.Entry(source=FILE.repository, head=str(models / "fits"), file=FILE)
     monkeypatch.setitem(registry.ENTRIES, "better", pair)
     with stand_in_hub(monkeypatch, tmp_path) as server:

@@ -88,7 +88,7 @@ def test_lines_go_through_every_step(plot_tab, traces):
 
 
 def test_the_readout_has_the_tokens_of_every_lane(plot_tab, traces):
-    """The readout shows, for each lane, the step whose end is nearest to the pointer."""
+    """For each lane, the readout shows the step with the end nearest to the pointer."""
     seconds = over(plot_tab, 0.5)
     said = hover(plot_tab)
     for name, title in (("jakiro", "Jakiro"), ("autoregressive", "Plain decoding")):

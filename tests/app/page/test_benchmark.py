@@ -88,7 +88,7 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
 
 
 def test_a_benchmark_runs_in_its_visitors_context(monkeypatch):
-    """ZeroGPU reads the visitor, whose quota is charged, from this context."""
+    """ZeroGPU uses this context to find the visitor and charges the quota of that visitor."""
     seen, service = [], ready_service(FakeGenerator())
     answer = LocalDevice.answer
 
