@@ -5,9 +5,9 @@ import { notify } from "../base/server.js";
 import { resume, stopAll } from "./asking.js";
 import { questionBox } from "./box.js";
 import { exportChat } from "./export.js";
-import { importOldChat, loadChat, loadSteps, saveChat, titleOf } from "./keep.js";
+import { importOldChat, loadChat, loadSteps, saveChat, titleOf, unsaved } from "./keep.js";
 import { deleteChat, deleteEverything, putChat, storedChats, whenStored } from "./store.js";
-import { Chat, turnsBelow } from "./tree.js";
+import { Chat, choose, turnsBelow } from "./tree.js";
 import { Run } from "../data/history.js";
 import { rememberForm } from "../page/form.js";
 import { change, newId, onTurn, redrawNow, screen, show, state } from "../page/machine.js";
@@ -57,7 +57,7 @@ export function leaveOut(count) {
 }
 
 function remember() {
-  const run = state.waiting || [...state.open.values()].at(-1) || state.lost;
+  const run = state.waiting || [...state.open.values(), ...unsaved].at(-1) || state.lost;
   const writing = run && {
     id: run.id,
     form: run.form,
@@ -93,8 +93,10 @@ export async function restore() {
   const parent = turns.find((turn) => turn.id === under) ?? chat;
   const run = known ?? Object.assign(new Run(id, "live"), { form, under: parent });
   state.seen.add(id);
-  if (known) change({ chat });
-  else await openChat(chat);
+  if (known) {
+    choose(known);
+    change({ chat });
+  } else await openChat(chat);
   return resume(Object.assign(run, { typed }));
 }
 

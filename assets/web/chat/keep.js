@@ -32,8 +32,17 @@ export function saveTurn(run) {
   const parent = run.parent === chat ? null : run.parent.id;
   const text = { question, answer, endReason, numTokens };
   putTurn({ id, chat: chat.id, parent, form, skipped, created, ...text });
-  if (run.finished && run.main) putTrace(id, chat.id, tracesOf(run));
+  if (run.finished && run.main) saveSteps(run, chat);
   saveChat(chat);
+}
+
+// Answers whose steps are not on disk yet: after a reload they are requested from the server
+export const unsaved = new Set();
+
+async function saveSteps(run, chat) {
+  unsaved.add(run);
+  await putTrace(run.id, chat.id, tracesOf(run));
+  unsaved.delete(run);
 }
 
 export function saveGrowing(run) {

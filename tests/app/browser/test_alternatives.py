@@ -143,6 +143,23 @@ def test_a_fork_of_an_earlier_turn_puts_later_ones_away_and_a_reload_keeps_both_
     assert text(tab) == original and tab.evaluate("Jakiro.state.turns.length") == 2
 
 
+def test_a_reload_before_the_steps_are_on_disk_requests_them_again(tab):
+    tab.evaluate(
+        """() => {
+            const put = IDBObjectStore.prototype.put;
+            IDBObjectStore.prototype.put = function (record) {
+                return this.name === "traces" ? new Promise(() => {}) : put.call(this, record);
+            };
+        }"""
+    )
+    fork(tab, 5, 2000)
+    tab.reload()
+    tab.wait_for_selector(BAR)
+    shows(tab, "Branch 2 of 2")
+    tab.wait_for_function("Jakiro.state.run.main && Jakiro.state.run.finished")
+    assert text(tab) == forked(5)
+
+
 @pytest.mark.rare
 def test_a_link_goes_on_from_the_same_place_and_a_saved_replay_keeps_branches(tab, open_tab, fake_address, tmp_path):
     original = text(tab)
