@@ -76,7 +76,7 @@ EARLY = {
         "its quantisation cannot be read",
     ),
     "a cut shard": (cut(5000), "is corrupted (Error while deserializing header", "fetch or copy it again"),
-    "a missing shard": (lambda folder: first_shard(folder).unlink(), "model-00001-of-", "is missing in"),
+    "a missing shard": (lambda folder: first_shard(folder).unlink(), "model-00001-of-", "has no file"),
     "an index that is none": (text("model.safetensors.index.json", "{"), "is not an index of weight shards"),
     "no weights": (without_weights, "holds no weights; expected model.safetensors or pytorch_model.bin"),
     "a config that is no JSON": (text("config.json", '{"a'), "its config cannot be read", "not a valid JSON file"),
