@@ -266,7 +266,7 @@ def test_the_family_stop_shows_each_methods_tree_at_places_where_all_begin_a_ste
         expected = [[len(step["parent"]) - 1, len(step["accepted_path"])] for step in steps]
         read_rows = "rows => rows.map(({ cells }) => [Number(cells[1].textContent), Number(cells[3].textContent)])"
         assert tab.eval_on_selector_all(".family-table tbody tr", read_rows) == expected
-        assert f"{places[number - 1]} tokens into the answer" in of.result(tab, "place")
+        assert f"token {places[number - 1]} of the answer" in of.result(tab, "place")
         for place, step in enumerate(steps):
             of.press(tab, "method", str(place))
             assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(step["parent"]))
