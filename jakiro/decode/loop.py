@@ -128,6 +128,12 @@ class Stream:
         """Number of tokens of prompt and completion."""
         return self.trace.header.num_prompt_tokens + self._completion.num_tokens
 
+    @property
+    def _root_id(self) -> int:
+        """The last committed token, which is the root of the next tree."""
+        steps = self.trace.steps
+        return steps[-1].committed_ids[-1] if steps else self.trace.header.first_token_id
+
     def __iter__(self) -> "Stream":
         return self
 
@@ -160,6 +166,7 @@ class Stream:
         with clock.verify():
             self._backend.score(proposal.tree)
         outcome, needed_full_sort = self._verify(proposal, clock)
+        self._checker.check_outcome(outcome, self._root_id)
         logit_records = self._recorder.read_step_logits(self._backend, outcome)
         committed = self._commit(outcome)
         is_dead_end = outcome.bonus_token_id is None
