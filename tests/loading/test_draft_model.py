@@ -6,6 +6,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafters.base import Resources
 from jakiro.drafters.registry import PLAIN
 from jakiro.generator import JakiroGenerator
+from jakiro.heads.checkpoint import save_head
 from jakiro.heads.model_head import refuse_other_tokens
 from tests.gguf_files import write_gguf
 from tests.support import TREE, byte_tokenizer, tiny_head, tiny_model, tiny_target, word_tokenizer
@@ -53,6 +54,18 @@ def test_trees_and_chains_of_a_small_model_keep_the_text_of_plain_decoding(draft
     assert generator.usual.name == "small_model" and generator.status["head"].endswith(draft)
     for tree in (TREE, CHAIN):
         trace = generator.run(QUESTION, SAMPLINGS[sampling], "small_model", tree)
+        assert trace.token_ids == expected
+        assert any(len(step.nodes) > 1 for step in trace.steps)
+
+
+def test_draft_head_and_draft_model_can_be_loaded_together(folders, tmp_path):
+    save_head(tiny_head(tiny_target()), tmp_path / "head")
+    generator = JakiroGenerator.from_pretrained(
+        str(folders / "other"), device="cpu", head=str(tmp_path / "head"), draft_model=str(folders / "other")
+    )
+    expected = generator.run(QUESTION, SAMPLINGS["greedy"], PLAIN.name).token_ids
+    for method in ("jakiro", "small_model"):
+        trace = generator.run(QUESTION, SAMPLINGS["greedy"], method, CHAIN)
         assert trace.token_ids == expected
         assert any(len(step.nodes) > 1 for step in trace.steps)
 
