@@ -82,8 +82,11 @@ class Outcome:
         return [self.token_ids[index] for index in self.accepted_path]
 
     @property
-    def committed_ids(self) -> list[int]:
-        """Token ids of the accepted path, then the bonus token if there is one."""
+    def new_ids(self) -> list[int]:
+        """Token ids of the accepted path, then the bonus token if there is one.
+
+        The end of the completion may cut them: `Step.committed_ids` are the ids after that cut.
+        """
         bonus = [] if self.bonus_token_id is None else [self.bonus_token_id]
         return self.accepted_ids + bonus
 
@@ -110,8 +113,9 @@ def verify(
         prefix_length: Number of largest logits to which top-k and top-p are applied; `needs_full_sort` is set if they
             are too few.
     """
-    keyed = isinstance(sampling, SamplingParams) and (noise_rows is not None or not sampling.unfiltered)
-    native = kernels.current().sampling_for(logits) if keyed else None
+    # The compiled call reads settings on the host; unfiltered sampling also requires precomputed noise
+    has_inputs = isinstance(sampling, SamplingParams) and (noise_rows is not None or not sampling.unfiltered)
+    native = kernels.current().sampling_for(logits) if has_inputs else None
     if native is not None:
         return _verify_in_one_call(native, tree, logits, sampling, noise_rows, root_position)
     positions = tree.depths + (root_position + 1)

@@ -101,7 +101,7 @@ class StepRecorder:
 
     def read_step_logits(self, backend: BackendSession, outcome: Outcome) -> LogitRecords:
         """Read the logits of the tokens that a step commits, if the request records them; call before `commit`."""
-        num_nodes, token_ids = len(outcome.token_ids), outcome.committed_ids
+        num_nodes, token_ids = len(outcome.token_ids), outcome.new_ids
         path = [0, *outcome.accepted_path][: len(token_ids)]
         return self.read_logits(
             token_ids, lambda: backend.logits(num_nodes)[path], lambda: backend.processed_logits(num_nodes)[path]
