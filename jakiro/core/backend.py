@@ -22,8 +22,8 @@ class BackendSession(Protocol):
 
     Attributes:
         root: (1,) int64, the last committed token.
-        cache: the target's KV cache. If the backend has no `fixed_size`, it must have `jakiro.ops.cache.RowCache.extend`:
-            `jakiro.decode.device_profile` adds rows without a pass, to time passes after a long text.
+        cache: the target's KV cache. If the backend has no `fixed_size`, it must have the method `extend` of
+            `jakiro.ops.cache.RowCache`: `device_profile` adds rows without a pass, to time passes after a long text.
         drafter: the answer's `jakiro.drafters.base.Drafter`, or a version of it for CUDA graphs.
         draft_noise: the noise with which the target samples; drafters add it to their own scores, so that they predict
             the sample.
