@@ -6,10 +6,9 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafters.base import Resources
 from jakiro.drafters.registry import PLAIN
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.checkpoint import save_head
 from jakiro.heads.model_head import refuse_other_tokens
 from tests.gguf_files import write_gguf
-from tests.support import TREE, byte_tokenizer, tiny_head, tiny_model, tiny_target, word_tokenizer
+from tests.support import TREE, byte_tokenizer, save_pair, tiny_head, tiny_model, tiny_target, word_tokenizer
 
 QUESTION = "the cat sat on the mat; the cat sat"
 CHAIN = TreeConfig(width=1, depth=4, nodes=5)
@@ -59,9 +58,9 @@ def test_trees_and_chains_of_a_small_model_keep_the_text_of_plain_decoding(draft
 
 
 def test_draft_head_and_draft_model_can_be_loaded_together(folders, tmp_path):
-    save_head(tiny_head(tiny_target()), tmp_path / "head")
+    pair = save_pair(tmp_path)
     generator = JakiroGenerator.from_pretrained(
-        str(folders / "other"), device="cpu", head=str(tmp_path / "head"), draft_model=str(folders / "other")
+        str(pair / "target"), device="cpu", head=str(pair / "head"), draft_model=str(folders / "wider")
     )
     expected = generator.run(QUESTION, SAMPLINGS["greedy"], PLAIN.name).token_ids
     for method in ("jakiro", "small_model"):
