@@ -136,7 +136,14 @@ def prefill(backend: BackendSession, target: TargetModel, request: GenerationReq
 def choose_first_token(
     prefilled: Prefilled, processors: LogitsProcessorList | None, sampling: SamplingParams
 ) -> FirstToken:
-    """Choose the token after the prompt: the target's choice after a tree of the prompt's last token."""
+    """Choose the token after the prompt: the target's choice after a tree of the prompt's last token.
+
+    Args:
+        processors: they have seen the prompt; None if the request has none.
+
+    Raises:
+        ValueError: no token can follow, because the settings forbid every token or the logits are NaN.
+    """
     prompt_ids, logits = prefilled.prompt_ids, prefilled.logits
     tree, position, noise = DraftTree.root_only(prompt_ids[-1:]), len(prompt_ids) - 1, KeyedNoise(sampling.seed)
     mask = torch.ones((1, 1), dtype=torch.bool, device=logits.device)
