@@ -43,7 +43,7 @@ ANSWER_FORMS = (
     ("A pattern (regex)", "regex"),
     ("A Lark grammar", "lark"),
 )
-ANSWER_FORM_UNKNOWN = "An answer is one of {known}; you chose {value}."
+ANSWER_FORM_UNKNOWN = "The format of an answer must be one of {known}; got {value}."
 SEED, SEED_INFO = "Seed", "same seed, same text, for every method"
 LENGTH, LENGTH_INFO = "Length", "at most, in tokens"
 TREE, TREE_INFO = "Tree", "Automatic: at each step the size that is fastest on this machine"
@@ -58,7 +58,7 @@ FURTHER_LANES, FURTHER_LANES_INFO = "More methods", "added to the race; at most 
 TOO_MANY_LANES = "At most {most} methods race at once; you chose {value}."
 NUMERICS, NUMERICS_INFO = (
     "Arithmetic",
-    "Exact: all methods write the same text. Fast: the text may differ after a near tie",
+    "Exact: all methods write the same text. Fast: rounding may change the choice between two almost equal tokens",
 )
 EXACT, FAST = "exact", "fast"
 ARITHMETIC = (("Exact", EXACT), ("Fast", FAST))
@@ -93,7 +93,9 @@ TEMPLATE_ARGUMENTS_NOT_READ = (
     "Template arguments are a JSON object of at most {most} characters, "
     'such as {{"enable_thinking": false}}; got {value}.'
 )
-ANSWER_PREFIX_NOT_READ = "An answer's beginning is two lists, of token ids and of places in it; got {value}."
+ANSWER_PREFIX_NOT_READ = (
+    "The beginning of an answer must be two lists: token ids, and indices of those chosen by hand; got {value}."
+)
 HISTORY_NOT_MESSAGES = "The history must be a list of messages."
 QUEUE_FULL_ADDRESS = (
     "{count} questions from your network address are waiting already. Try again in a minute; recordings still play."
@@ -135,7 +137,7 @@ SWAP_FAILED = "{pair} could not be loaded; the previous model stays: {reason}"
 FETCH_CANCELLED = "The download was cancelled. Choose the model again to resume it."
 SWAP_ONE_AT_A_TIME = "The GPU has no memory for two models: the previous one was unloaded; choose it again to go back."
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
-BAD_RUN_ID = "The id of an answer must be 32 unused hexadecimal digits; omit it, and the server creates one."
+BAD_RUN_ID = "The id of an answer must be 32 hexadecimal digits and not in use; without an id, the server creates one."
 
 ZERO_GPU = "ZeroGPU"
 ZERO_QUOTA = "You have no GPU time left today. Sign in at huggingface.co for more; recordings still play."
@@ -306,8 +308,8 @@ BROWSER = {
     "connection_lost": "Connection lost at token {n}. The answer continues when the connection is back.",
     "server_silent": "The server did not answer.",
     "held_up": (
-        "Waiting for a free connection: a browser has six for all tabs of this page. It goes on when another tab’s "
-        "answer ends, or is hidden."
+        "Waiting for a free connection: a browser has six for all tabs of this page. It continues when the answer in "
+        "another tab ends, or when that tab is hidden."
     ),
     "retry": "Retry",
     "offline_kept": "No connection to the server. Your question is kept; press Ask when the connection is back.",
@@ -406,7 +408,7 @@ BROWSER = {
     "metric_tau": "Tokens a step (τ)",
     "metric_tau_note": "tokens added ÷ steps; a step is one draft and one check",
     "metric_tau_note_cut": (
-        "tokens added ÷ steps; a step is one draft and one check; {drafted} before the end cut some off"
+        "tokens added ÷ steps; a step is one draft and one check; {drafted} if tokens after the end are counted"
     ),
     "metric_same": "Same text",
     "metric_same_note": "every token compared with plain decoding, which writes one at a time",

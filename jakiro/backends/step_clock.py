@@ -8,7 +8,7 @@ import torch
 
 
 class StepClock:
-    """Wall-clock time of a step on a device that works while the host waits.
+    """Wall-clock times of a step, for a device such as the CPU whose operations block the host until they are done.
 
     Attributes:
         draft_ms, verify_ms: milliseconds measured so far.
@@ -16,7 +16,7 @@ class StepClock:
 
     def __init__(self) -> None:
         self.draft_ms = self.verify_ms = 0.0
-        # Drafting on the device while this clock was paused; the host did not wait for it
+        # Drafting on the device while this clock was paused; `draft_ms` contains it, the host's elapsed time does not
         self._overlapped_ms = 0.0
         self._start = self._paused_at = time.perf_counter()
 

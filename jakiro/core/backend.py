@@ -1,4 +1,4 @@
-"""Protocol of a backend: everything of an answer that runs on a device.
+"""Protocol of a backend, which does all work of an answer that runs on a device.
 
 The loop in `jakiro/decode/loop.py` calls only these methods. `jakiro/backends/torch_backend.py` is the readable
 reference; `jakiro/backends/cuda_graphs/` captures the same passes at fixed addresses.
@@ -20,10 +20,11 @@ class BackendSession(Protocol):
 
     Attributes:
         root: (1,) int64, the last committed token.
-        drafter: the answer's `jakiro.drafters.base.Drafter`, or its form with buffers at fixed addresses.
-        draft_noise: noise of the target's own choices, with which drafters rank candidates.
-        can_draft_ahead: whether the host continues before a draft is complete, so that the next draft can be launched
-            while the host describes a step.
+        drafter: the answer's `jakiro.drafters.base.Drafter`, or a version of it for CUDA graphs.
+        draft_noise: the noise with which the target samples; drafters add it to their own scores, so that they predict
+            the sample.
+        can_draft_ahead: whether drafting returns before the device is done, so that the next draft can be launched
+            while the host records a step.
         note: a sentence for the plan of every step; empty if there is nothing to report.
     """
 
@@ -78,7 +79,8 @@ class BackendSession(Protocol):
         """Keep the cache rows of the accepted path.
 
         Returns:
-            The (n,) int64 committed tokens and the (n, feature_size) features one position before each.
+            The (n,) int64 committed tokens, and (n, feature_size) features. Row i has the features of the position
+            before token i, from which the target chose this token.
         """
 
 
@@ -88,8 +90,8 @@ class Backend(Protocol):
     Attributes:
         target: the `jakiro.models.target.TargetModel` that it runs.
         is_batch_invariant: whether plain passes and tree passes give the same bits.
-        max_reusable_tokens: tokens of an earlier answer whose cache rows a prompt can reuse without changing a bit of
-            the answer; 0 for none.
+        max_reusable_tokens: maximum number of cache rows of an earlier answer that a prompt can reuse without changing
+            a bit of the new answer; 0 for none.
         fixed_size: the one tree size worth drafting, if all sizes cost the same; else None.
         can_profile: whether measured pass times predict later ones.
         notices: sentences for the user about how passes run.
@@ -108,7 +110,7 @@ class Backend(Protocol):
         """Return a backend of the same kind for the same weights under other numerics.
 
         Args:
-            drafter: plain decoding's, for trial passes.
+            drafter: the drafter of plain decoding, used for trial passes.
         """
 
     def open(

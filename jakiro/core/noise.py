@@ -16,12 +16,12 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 
 
 def _shift_right(x: Tensor, count: int) -> Tensor:
-    """Shift int64 right with zeros; the operator >> is arithmetic."""
+    """Shift int64 right and fill with zeros; the operator >> would fill with copies of the sign bit."""
     return (x >> count).bitwise_and_(2 ** (64 - count) - 1)
 
 
 def _mix(x: Tensor) -> Tensor:
-    """Apply the finaliser of SplitMix64 in wrapping int64 arithmetic."""
+    """Apply the finalizer of SplitMix64 in wrapping int64 arithmetic."""
     x = _shift_right(x, 30).bitwise_xor_(x).mul_(_MIX_1)
     x = _shift_right(x, 27).bitwise_xor_(x).mul_(_MIX_2)
     return _shift_right(x, 31).bitwise_xor_(x)
@@ -60,7 +60,8 @@ class NoiseRows:
     The draft selects its columns from the target's rows: 0.05 ms for two rows, where hashing again takes 0.5 ms.
 
     Args:
-        noise: Computes entries; or has rows over all tokens 0, 1, …, from which columns are selected.
+        noise: A `KeyedNoise`, which computes the entries, or `NoiseRows` over all tokens 0, 1, …, from which columns
+            are copied.
         token_ids: (tokens,) int64.
     """
 

@@ -78,7 +78,10 @@ def tempered(logits: Tensor, sampling: SamplingParams | DeviceSampling) -> Tenso
 
 
 def prefix_for(top_k: int) -> int:
-    """Return the prefix length that `warp` needs for top-k, as one of few values so that few passes are captured."""
+    """Return a prefix length of `warp` that is larger than top-k.
+
+    It is PREFIX_LENGTH times a power of 2, so that CUDA graphs are captured for few lengths only.
+    """
     length = PREFIX_LENGTH
     while length <= top_k:
         length *= 2
@@ -122,8 +125,8 @@ def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_lengt
         floor = torch.maximum(floor, boundary)
     if log_min_p is not None:
         floor = torch.maximum(floor, values[:, :1] + log_min_p)
-    # Ties with the last of the top k may continue after the prefix, and top-p would be normalised over too few tokens.
-    # If a logits processor left fewer tokens than the prefix has, nothing follows the prefix.
+    # If the last token of the prefix is kept, tokens after the prefix may have to be kept as well, and top-p would be
+    # normalised over too few tokens. If its logit is −inf, no possible token follows the prefix.
     reached = (last >= (floor if top_k is None else of_top_k)) & (last > -torch.inf)
     needs_full_sort = torch.zeros_like(reached) if complete else reached
     return Warped(values.masked_fill(values < floor, -torch.inf), token_ids, needs_full_sort[:, 0])

@@ -1,6 +1,6 @@
 """Draft trees as tensors: tokens, parents, depths, scores and proposers; masks and paths over them.
 
-All functions take and return tensors and never read on the host. They do not depend on models or caches.
+All functions take and return tensors and do not copy them to the host. They do not depend on models or caches.
 """
 
 from dataclasses import dataclass, fields
@@ -17,7 +17,8 @@ class NodeColumns:
         token_ids: (num_nodes,) int64; siblings are distinct.
         parents: (num_nodes,) int64; parents[0] is −1, otherwise 0 <= parents[i] < i.
         depths: (num_nodes,) int64; the root has 0.
-        scores: (num_nodes,) float32, sum of log edge estimates along the path; the root has 0.
+        scores: (num_nodes,) float32, estimated log probability that the path from the root to the node is accepted: the
+            sum of the log estimates of its edges. The root has 0.
         draft_passes: (num_nodes,) int64, 1-based draft pass that proposed the node; 0 if no pass did.
         draft_probs: (num_nodes,) float32 softmax of the draft's logits at the sampling temperature; NaN if unknown.
         proposers: (num_nodes,) int64, index into the drafter's `proposers`; −1 for the root.
@@ -39,7 +40,8 @@ class DraftTree(NodeColumns):
     """A tree of draft tokens; node 0 is the root, the last committed token.
 
     Attributes:
-        evidence: By name, (num_nodes, width) float32, further numbers of the drafter; NaN where a node has none.
+        evidence: More numbers of the drafter by name, such as router weights, (num_nodes, width) float32 each; NaN for
+            nodes without them.
         max_depth: Depth of the deepest node, or an upper bound of it; a number on the host.
     """
 
@@ -80,7 +82,7 @@ class DraftTree(NodeColumns):
         )
 
 
-# Columns of the same dtype, float32 and int64, are moved in one operation
+# Columns of one dtype, float32 or int64, are stacked, so that one operation copies or selects all of them
 FLOAT_COLUMNS = ("scores", "draft_probs")
 INT_COLUMNS = tuple(field.name for field in fields(NodeColumns) if field.name not in FLOAT_COLUMNS)
 
@@ -102,7 +104,7 @@ def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:
     mask[:, 0].fill_(True)
     covered = 1
     while covered < max_depth:
-        # Each row includes the next `covered` ancestors; `upwards` leads that many levels up
+        # Row i is True at node i and its nearest covered − 1 ancestors; upwards[i] is the ancestor `covered` levels up
         mask = mask | mask.index_select(0, upwards)
         covered *= 2
         upwards = upwards.index_select(0, upwards) if covered < max_depth else upwards
@@ -120,6 +122,6 @@ def accepted_node(mask: Tensor, depths: Tensor, right: Tensor) -> Tensor:
     With distinct siblings there is exactly one such node.
     """
     wrong = ~right
-    # Assigning a Python number to one element copies it from the host, which a capture does not allow
+    # `wrong[0] = False` would copy the value from the host, which is not allowed while a CUDA graph is captured
     wrong[:1].fill_(False)
     return depths.masked_fill((mask & wrong).any(-1), -1).argmax()

@@ -1,8 +1,10 @@
 """Verification: find the path of drafted tokens that the target accepts.
 
 A node is right if and only if its token equals the target's own choice after its parent. The accepted path ends at the
-deepest node that is right together with all its ancestors. The step then adds the target's choice there: a bonus token
-if no candidate was rejected, otherwise a recovered token. This module uses tensors only and never reads on the host.
+deepest node that is right together with all its ancestors. The step then adds the target's own choice after this node.
+vLLM calls this token a recovered token if a candidate was rejected, and a bonus token otherwise; this code uses the
+name `bonus_token_id` for both. The functions do not copy device tensors to the host, because a copy waits for the
+device.
 """
 
 from dataclasses import dataclass
@@ -20,15 +22,20 @@ from jakiro.ops.kernels import SamplingKernels
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The target's verdict on a tree: tensors on the device, or plain numbers if the host computed them.
+    """The result of comparing a tree with the target's choices.
+
+    The fields are tensors on the device; some are Python numbers if compiled CPU code computed them.
 
     Attributes:
         choices: (num_nodes,) int64, the target's own choice after each node.
-        margins: (num_nodes,) float32, lead of the choice over the second best token; NaN if no token can follow.
-        target_probs: (num_nodes,) float32, softmax of the parent's logits at the sampling temperature; NaN at 0.
+        margins: (num_nodes,) float32, score of the choice minus score of the second best token; NaN if no token can
+            follow the node.
+        target_probs: (num_nodes,) float32, the target's probability of each node's token after its parent, at the
+            sampling temperature and before top-k, top-p and min-p; NaN for the root.
         on_path: (num_nodes,) bool, root and accepted nodes.
         end: () int64, the last accepted node; 0 if no candidate was accepted.
-        needs_full_sort: () bool, True if the sorted prefix did not determine a choice on the path.
+        needs_full_sort: () bool, True if the largest `prefix_length` logits were too few to apply top-k or top-p at a
+            node of the path; `verify` must then be called again with more.
     """
 
     choices: Tensor
@@ -44,9 +51,10 @@ class Outcome:
     """The result of a step on the host: plain lists with one entry per node, root first.
 
     Attributes:
-        token_ids … also: the tree's columns, see `DraftTree`.
+        token_ids, parents, depths, scores, draft_passes, draft_probs, proposers, also: columns of the tree, see
+            `NodeColumns`.
         target_probs, choices, margins: see `Verification`.
-        evidence: By name, a row of numbers per node.
+        evidence: Rows of numbers by name, one row per node; see `DraftTree`.
         accepted_path: Indices of the accepted nodes from depth 1 on.
         bonus_token_id: the target's choice after the accepted path; None if no token can follow, because the settings
             forbid every token or the logits are NaN.
@@ -96,10 +104,11 @@ def verify(
         tree: num_nodes nodes.
         mask: (num_nodes, num_nodes) ancestor-or-self mask.
         logits: (num_nodes, vocab_size), the target's logits at every node after all logits processors.
-        root_position: Absolute position of the root; a node of depth d is followed by position root_position + d + 1.
-        noise_rows: (max_depth + 1, vocab_size) noise from the position after the root on, or None to compute it; used
-            only if no token is filtered out.
-        prefix_length: Number of sorted tokens that top-k and top-p examine before `needs_full_sort` is set.
+        root_position: Absolute position of the root; after a node of depth d comes position root_position + d + 1.
+        noise_rows: (max_depth + 1, vocab_size) noise; row d is for the token after a node of depth d. None computes it.
+            Used only if no token is filtered out.
+        prefix_length: Number of largest logits to which top-k and top-p are applied; `needs_full_sort` is set if they
+            are too few.
     """
     keyed = isinstance(sampling, SamplingParams) and (noise_rows is not None or not sampling.unfiltered)
     native = kernels.current().sampling_for(logits) if keyed else None
@@ -109,7 +118,7 @@ def verify(
     parents = tree.parents.clamp(min=0)
     choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length)
     end = accepted_node(mask, tree.depths, tree.token_ids == choice.token_ids[parents])
-    # Indexing with a 0-dimensional tensor would read it on the host
+    # mask[end] would copy `end` to the host
     on_path = mask.index_select(0, end[None])[0]
     target_probs = tempered(logits, sampling).softmax(-1)[parents, tree.token_ids]
     target_probs[:1].fill_(torch.nan)

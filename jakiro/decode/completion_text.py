@@ -10,7 +10,7 @@ class CompletionText:
 
     Args:
         stop_ids: tokens that end it; the stop token belongs to it.
-        stops: texts that end it; they do not belong to it, but the token that completes one does.
+        stops: texts that end it. The stop text is cut off, but the token that completes it counts.
         limit: maximum number of tokens.
         limit_reason: end reason at the limit, see `Trace.end_reason`.
 
@@ -54,7 +54,7 @@ class CompletionText:
         return completion_ids
 
     def end(self, reason: str) -> None:
-        """End the answer for a reason that its tokens do not show, unless it has ended already."""
+        """End the completion for another reason, such as that no token can follow, unless it has ended already."""
         if self.end_reason is not None:
             return
         self.end_reason = reason

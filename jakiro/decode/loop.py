@@ -32,7 +32,7 @@ from jakiro.trace import Plan, Step, Trace
 
 
 class PendingDraft(NamedTuple):
-    """A step with a launched draft."""
+    """A step whose draft has been launched and whose tree is not verified yet."""
 
     clock: StepClock
     plan: Plan | None
@@ -44,15 +44,16 @@ class Stream:
 
     Attributes:
         trace: grows with every step.
-        may_draft_ahead: whether the next draft may be launched while the host describes a step; False in a race,
-            because its other answers use the device at that time.
+        may_draft_ahead: whether the next draft may be launched while the host records a step; False in a race, because
+            the other methods use the device during this time.
 
     Raises:
-        ValueError: the target cannot read the prompt, or the beginning of the answer ends it.
+        ValueError: the prompt is too long or has a token unknown to the target, or the given beginning of the answer
+            already ends the answer.
     """
 
     def __init__(self, context: DecodeContext, request: GenerationRequest) -> None:
-        # The cache is sized by the limit of the target: the requested limit may be far larger
+        # The caches have room for the target's maximum length at most; `max_new_tokens` may be far larger
         limited = request.limited_to(context.target.max_positions)
         if not context.backend.max_reusable_tokens:
             request = replace(request, prefixes=None)
@@ -80,7 +81,7 @@ class Stream:
         """Read the prompt, choose the first token, start drafting and make the header.
 
         Args:
-            limited: the request's sampling with the token limit of the target.
+            limited: the request's sampling settings, with `max_new_tokens` reduced to what the target can read.
         """
         context, backend, sampling = self._context, self._backend, request.sampling
         clock = StepClock()
@@ -148,7 +149,7 @@ class Stream:
         self._session, self._pending = PlainSession(), None
 
     def keep_prefix(self) -> None:
-        """Store the cache rows of this answer for prompts with the same beginning."""
+        """Store the cache rows of this answer, to be reused by later prompts with the same beginning."""
         if self._growing_prefix is not None:
             self._growing_prefix.keep(self._backend, self._session)
 
@@ -198,9 +199,9 @@ class Stream:
         return PendingDraft(clock, plan, proposal)
 
     def _draft_ahead(self, clock: StepClock) -> None:
-        """Launch the next draft, so that the device drafts while the host describes this step.
+        """Launch the next draft, so that the device drafts while the host records this step.
 
-        The draft is dropped if the answer is stopped before.
+        If the answer is stopped before the next step, this draft is discarded.
         """
         clock.pause()
         self._pending = self._launch_draft()
@@ -208,7 +209,7 @@ class Stream:
         clock.resume()
 
     def _propose(self, plan: Plan | None) -> Proposal:
-        """Return a proposal with a tree: the drafter's, or the root only."""
+        """Return a proposal that has a tree: the drafter's tree, or a root-only tree if nothing is drafted."""
         if plan is not None and plan.levels == 0 and not self._context.drafter.chains:
             return Proposal(self._backend.root_tree())
         request = DraftRequest(self._tree, self._target.chains_only, vocab_size=self._target.vocab_size)
@@ -227,7 +228,7 @@ class Stream:
         return proposal if proposal.tree is not None else replace(proposal, tree=self._backend.root_tree())
 
     def _verify(self, proposal: Proposal, clock: StepClock) -> tuple[Outcome, bool]:
-        """Return the outcome of the scored tree, and whether it needed a full sort."""
+        """Return the outcome of the scored tree, and whether all logits had to be sorted to find it."""
         outcome = self._backend.verify(proposal.tree)
         clock.read_events()
         if not outcome.needs_full_sort:
@@ -259,7 +260,7 @@ class Stream:
                 self._context.budget.update(plan, accepted, *times)
 
     def _new_text(self) -> str:
-        """Return the text that the step adds; the text of the first step includes that of the first token."""
+        """Return the text that a step adds; the first step also returns the text of the token after the prompt."""
         text = self._completion.text()
         return text if self.trace.steps else self.trace.header.first_text + text
 

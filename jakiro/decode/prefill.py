@@ -28,7 +28,7 @@ from jakiro.text import TokenText
 from jakiro.trace import Header
 
 NO_FIRST_TOKEN = (
-    "No token can follow this prompt: the settings forbid every token, or the model's scores are not numbers. Forbid "
+    "No token can follow this prompt: the settings forbid every token, or the model's logits are NaN. Forbid "
     "fewer tokens with suppress_tokens, logit_bias or no_repeat_ngram_size."
 )
 
@@ -136,7 +136,9 @@ def prefill(backend: BackendSession, target: TargetModel, request: GenerationReq
 def choose_first_token(
     prefilled: Prefilled, processors: LogitsProcessorList | None, sampling: SamplingParams
 ) -> FirstToken:
-    """Choose the token after the prompt: the target's choice after a tree of the prompt's last token.
+    """Choose the token after the prompt, by the same rule as in every step.
+
+    The prompt's last token is verified as a root-only tree, so its choice is the first token.
 
     Args:
         processors: they have seen the prompt; None if the request has none.

@@ -1,7 +1,7 @@
 """Prefix cache: KV rows of earlier answers, reused by prompts with the same beginning, such as a chat's next turn.
 
 A stored prefix never changes: an answer copies the shared rows into its caches and stores a copy of the rows that it
-computed. An owner finds only prefixes of its own, so that no owner's times depend on another owner's text.
+computed. An owner finds only its own prefixes; otherwise a short response time would reveal another owner's text.
 """
 
 import math
@@ -35,9 +35,9 @@ class Prefix:
         rows: (layers, 2, kv_heads, n, head_dim), of the target's cache.
         features: (n, feature_size), the target's.
         head_rows: by head, rows of its cache; row t belongs to token t + 1, so there are at most n - 1.
-        owner: of the text.
-        target: to which the rows belong.
-        last_used: in seconds of `time.monotonic`.
+        owner: owner of the text.
+        target: target that computed the rows.
+        last_used: time of the last use, in seconds of `time.monotonic`.
     """
 
     token_ids: Sequence[int]
@@ -95,7 +95,7 @@ class PrefixStore:
         return len(self._prefixes)
 
     def drop(self, owner: Hashable) -> None:
-        """Drop all prefixes of an owner, and store none of the answers that are running for the owner."""
+        """Drop all prefixes of an owner; the owner's running answers are not stored either."""
         with self._lock:
             for part in self._parts:
                 part.dropped = part.dropped or part.owner == owner
@@ -128,8 +128,8 @@ class OwnPrefixes:
     def find(self, target: object, prompt_ids: Sequence[int]) -> Prefix | None:
         """Return the longest stored beginning of a prompt, without its last token; None if nothing is stored.
 
-        The last token is always computed again, because the logits after it are required. The rows of each head come
-        from the text in which that head has read most of the prompt.
+        The last token is always computed again, because the logits after it are required. The rows of a head may come
+        from another stored text: the one for which this head has the most rows.
         """
         with self.store._lock:
             stored = self.store._of(self.owner, target)
@@ -172,7 +172,9 @@ class OwnPrefixes:
 
 
 class GrowingPrefix:
-    """Cache rows of one answer as they grow, to be stored for later prompts; includes tokens after a cut at its end.
+    """Tokens and features of a running answer, to be stored with its cache rows for later prompts.
+
+    They include committed tokens after the end of the completion.
 
     Args:
         backend: its `max_reusable_tokens` bounds the prefix.

@@ -16,7 +16,7 @@ from jakiro.text import TokenText
 from jakiro.trace import Node, Plan, Ranked, Scored, Step
 
 ROOT = "root"
-# JSON has no infinity: the margin of a row with one possible token, the score of a candidate that cannot be accepted
+# Replaces infinity, which JSON lacks: as a margin if only one token is possible, as a score if acceptance is impossible
 _LARGEST = 1e9
 
 
@@ -62,7 +62,7 @@ class StepRecorder:
         proposers: ids of the drafter's proposers, in its order.
         is_plain: whether nothing is drafted in any step.
         note: the backend's sentence for the plan of every step.
-        opening_draft_ms: drafting before the first step, which counts as that step's.
+        opening_draft_ms: milliseconds of drafting before the first step; added to the first step.
         num_steps: steps recorded so far.
     """
 

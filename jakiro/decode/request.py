@@ -22,7 +22,7 @@ class GenerationRequest:
         messages: the conversation that was encoded; empty for a raw prompt.
         raw_prompt: the text that was encoded; None for messages.
         template_arguments: arguments of the chat template; None for none.
-        forced: indices into the given beginning of tokens that were chosen by hand, for the trace.
+        forced: indices of the tokens in the given beginning that the user chose by hand; recorded in the trace.
         prediction_ids: tokens of the completion that the client expects; empty for none.
         prefixes: where cached prefixes are read and stored; None for no prefix cache.
     """
@@ -68,10 +68,10 @@ class GenerationRequest:
         else:
             ids = encode_messages(tokenizer, messages, messages if raw else None, template_arguments)
         beginning = tuple(_check_token_ids("answer_prefix_ids", answer_prefix_ids))
-        forced = range(len(beginning))[-1:] if forced is None else _check_token_ids("Forced places", forced)
+        forced = range(len(beginning))[-1:] if forced is None else _check_token_ids("forced", forced)
         require(
             max(forced, default=-1) < len(beginning),
-            f"Forced places must be below {len(beginning)}, the length of the answer's beginning; got {list(forced)}.",
+            f"forced must have indices below {len(beginning)}, the length of answer_prefix_ids; got {list(forced)}.",
         )
         return cls(
             prompt_ids=(*ids, *beginning),

@@ -1,6 +1,7 @@
 """Choice of each step's tree size: no draft, or the most cost-effective tree of the device.
 
-The sizes follow from measured costs; an answer alternates between the two by its own acceptance. Plain numbers only.
+The tree's size is computed from the measured times of passes. Before each step, an answer chooses one of the two sizes
+by the number of tokens that it accepted so far. This module uses plain numbers only.
 Multi-candidate speculative decoding (arXiv 2409.10644) proposes such a cost model.
 """
 
@@ -11,13 +12,14 @@ from jakiro.decode.device_profile import DeviceProfile
 from jakiro.drafters.candidates import MAX_CHAIN
 from jakiro.trace import Plan
 
-# Fitted to the default pair's prompts: the n-th best candidate of a tree is accepted in about RANK_RATE / n² of the
-# steps, each level DEPTH_RATE times as often as the level above, and a step commits SPEEDUP times the tokens of a plain
-# step
+# Fitted to prompts of the default target and head. The n-th best candidate of a tree is accepted in about
+# RANK_RATE / n² of the steps. A level has an accepted candidate DEPTH_RATE times as often as the level above. SPEEDUP
+# is the expected speed in tokens per plain pass; another row is worth its time if it adds tokens at least at this rate
 RANK_RATE, DEPTH_RATE, SPEEDUP = 2.5, 0.4, 1.5
 # Expected number of accepted tokens before an answer has measured its own
 INITIAL_ACCEPTED = 1.0
-# Weights of moving averages: of a drafted step, of a plain step (old experience fades), of a measured time
+# Weights in moving averages: LEARN of a drafted step's tokens, FADE of the initial values in a plain step, FOLLOW of a
+# measured time
 LEARN, FADE, FOLLOW = 1 / 8, 1 / 256, 0.1
 
 
@@ -54,7 +56,7 @@ class TreeBudget:
         sizes: candidate sizes: `NO_DRAFT`, and a tree if the method drafts one.
 
     Attributes:
-        least_chance: of a candidate that needs no draft; verifying a less likely one costs more than it gains.
+        least_chance: smallest acceptance probability for which verifying a candidate without a draft pass gains time.
     """
 
     def __init__(self, profile: DeviceProfile, sizes: Sequence[TreeSize]) -> None:
@@ -65,7 +67,7 @@ class TreeBudget:
         self._accepted = INITIAL_ACCEPTED
         # Measured time divided by profiled time
         self._verify_pace = self._draft_pace = 1.0
-        # Milliseconds of a step without draft and pass
+        # Milliseconds of a step besides its draft and its pass
         self._other_ms: float | None = None
         self._context = 0
 
@@ -97,7 +99,8 @@ class TreeBudget:
                 self._verify_pace, verify_ms, self.profile.verify(plan.nodes, self._context)
             )
         if not plan.levels:
-            # Other load on the machine may end and the text may become easier, so a tree is tried again in time
+            # Move both averages slowly back, so that a tree is tried again later: other load on the machine may have
+            # ended, and the text may have become easier to predict
             self._draft_pace += FADE * (self._verify_pace - self._draft_pace)
             self._accepted += FADE * (INITIAL_ACCEPTED - self._accepted)
         elif accepted is not None:

@@ -185,10 +185,12 @@ class DraftRequest:
         chains_only: No node may have two children, because the target cannot score trees.
         chain: Tokens from another source to merge into the tree at its root.
         draft_bias: See `LogitsProcessorList.draft_bias`; None if nothing steers drafts. Ignored by CUDA-graph drafters.
-        undrafted_nodes: Nodes of a tree whose candidates need no draft pass, at most, root included; 0 to always draft.
+        undrafted_nodes: Maximum number of nodes, root included, of a tree of candidates that need no draft pass, such
+            as copies from the text; 0 to always draft.
         min_probability: Smallest acceptance probability of such a candidate; verifying a less likely one costs more
             time than it saves.
-        drafted_tokens: Accepted tokens of an average draft; such candidates must be expected to reach it.
+        drafted_tokens: Mean number of accepted tokens of a draft. The draft passes are skipped if at least as many are
+            expected from such candidates.
         vocab_size: Number of the target's tokens; chains with other ids are rejected. None for no check.
     """
 
@@ -207,7 +209,7 @@ class DraftRequest:
         return [probability for probability in probabilities if probability >= self.min_probability]
 
     def needs_no_draft(self, scores: Iterable[float]) -> bool:
-        """Return whether as many tokens are expected from candidates with these scores as from a draft."""
+        """Return whether at least as many tokens are expected from candidates with these scores as from a draft."""
         return self.undrafted_nodes > 0 and sum(self.likely(scores)) >= self.drafted_tokens
 
 
@@ -230,12 +232,12 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Tokens committed by a step, before any cut at the end of the completion.
+    """Tokens committed by a step. The last step may also commit tokens after the end of the completion.
 
     Attributes:
         token_ids: Accepted tokens and the bonus token, on the host.
         ids: The same tokens on the device, (n,) int64.
-        features: (n, feature_size), the target's features one position before each token.
+        features: (n, feature_size); row i has the target's features at the position before token i.
         outcome: The tree with the target's choices at all nodes; None if a finished text is replayed.
         logits: (num_nodes, vocab_size), the target's logits at all nodes if the method requires them, else None.
     """
@@ -275,9 +277,9 @@ class DraftSession(ABC):
 
     @abstractmethod
     def rewind(self, length: int) -> None:
-        """Go back to the first `length` tokens of prompt and completion; statistics may stay.
+        """Forget all but the first `length` tokens of prompt and completion; statistics may be kept.
 
-        The next call is `observe` with the tokens that follow this time.
+        The next call is `observe`, with the tokens that now follow.
         """
 
 

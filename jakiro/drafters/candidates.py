@@ -1,6 +1,6 @@
 """Candidates of a draft tree: merge chains into them and select the best ones.
 
-All operations use tensors of fixed shapes, so that they can be captured.
+All operations use tensors of fixed shapes, so that a CUDA graph can capture them.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Candidates(NodeColumns):
-    """Candidates of a whole tree. In `parents` the root is 0 and candidate c is c + 1; parents come first.
+    """Candidates of a whole tree, parents before children. In `parents` the root is 0 and candidate c is c + 1.
 
     Attributes:
         rows: (candidates,) int64, index of the output row that proposed each one, over all rows of all draft passes.
@@ -61,7 +61,7 @@ class Candidates(NodeColumns):
 
     @classmethod
     def joined(cls, parts: "Sequence[Candidates]") -> "Candidates":
-        """Concatenate candidates; `parents` already refer to the concatenation."""
+        """Concatenate candidates; `parents` must already be indices into the concatenation."""
         return cls(**_by_name(*_matrices(parts)))
 
     @property
@@ -120,13 +120,13 @@ Evidence = Callable[[Candidates], tuple[dict[str, Tensor], Tensor]]
 def best_tree(
     root_token: Tensor, candidates: Candidates, most: int, max_depth: int, evidence: Evidence | None = None
 ) -> DraftTree:
-    """Return the tree of the root and its `most` best candidates by (score, smaller depth, index).
+    """Return the tree of the root and its `most` best candidates: by score, then smaller depth, then index.
 
     With this order the parent of a selected candidate is always selected.
 
     Args:
         root_token: (1,) int64.
-        candidates: In order of their levels; the score of a child is at most its parent's.
+        candidates: Sorted by level; the score of a child is at most its parent's.
         most: Number of candidates.
         max_depth: Upper bound of their depths.
         evidence: Computes the evidence of the root and the selected candidates; None for none.

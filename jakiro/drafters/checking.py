@@ -21,7 +21,7 @@ class DrafterError(ValueError):
 def check_chain(
     session: DraftSession, token_ids: Sequence[int], log_estimates: Sequence[float], vocab_size: int | None
 ) -> None:
-    """Check the chain of a session; its values are on the host, so that every chain can be checked.
+    """Check the chain of a session. Its values are on the host, so checking every chain costs little.
 
     Args:
         vocab_size: number of the target's tokens; None for no check of the ids.
@@ -45,8 +45,8 @@ class ProposalChecker:
 
     Args:
         max_nodes: nodes that fit into the target's cache, root included.
-        reads_are_free: tensors are on the host. Otherwise a check waits for the device; only the first tree of a
-            drafter from outside the package is checked then, unless `DEBUG_VARIABLE` is set.
+        reads_are_free: whether tensors are on the host. If not, a check waits for the device; then only the first tree
+            is checked, and only if the drafter is from outside the package, unless `DEBUG_VARIABLE` is set.
     """
 
     def __init__(

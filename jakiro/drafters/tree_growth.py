@@ -1,9 +1,10 @@
-"""Growth of one draft tree: the frontier is expanded level by level; one pass gives the last two levels (CEPD).
+"""Growth of one draft tree: the draft head is run once per level, on the best nodes of the newest level (the frontier).
 
-The candidates of all levels stay on the device; the best ones become the tree. Dynamic trees follow EAGLE-2 (arXiv
-2406.16858), the contrastive last level follows Jakiro (arXiv 2502.06282, section 3). There is one difference to the
-official code: it attaches the contrastive candidates of row r to the r-th selected node of the level above; here they
-are attached to the nodes that came from row r.
+If the head has a contrastive branch, its last pass gives two levels. The candidates of all levels stay on the device;
+the best ones become the tree. Dynamic trees follow EAGLE-2 (arXiv 2406.16858), the contrastive last level follows
+Jakiro (CEPD in arXiv 2502.06282, section 3), with one difference. In the official code, the contrastive candidates of
+output row r become children of the r-th selected node of the level above. Here they become children of the nodes that
+row r proposed.
 """
 
 from dataclasses import dataclass
@@ -62,17 +63,19 @@ class Experts(NamedTuple):
         return cls(logits, weights.float().log().T)
 
     def mixed(self) -> tuple[Tensor, Tensor]:
-        """Return the mixture, (rows, draft vocabulary) log q up to a constant, and the offsets of the experts.
+        """Return the mixture of the experts, and each expert's offset.
 
-        The offsets are (experts, rows); the part of an expert, log w_e q_e, is its logits plus its offset.
+        Returns:
+            (rows, draft vocabulary) log q up to a constant, with q = Σ_e w_e q_e, and (experts, rows) offsets. The
+            logits of expert e plus its offset are log(w_e q_e).
         """
         offsets = self.log_weights - self.logits.logsumexp(-1)
         return mixture(self.logits + offsets[..., None]), offsets
 
     def proposers(self, offsets: Tensor, indices: Tensor) -> Tensor:
-        """Return the expert with the largest part of each candidate, (rows, K).
+        """Return the expert that contributes most to the probability of each candidate, (rows, K).
 
-        Computing this for all token ids would cost more than the pass.
+        Only candidates are compared: doing it for the whole vocabulary would take longer than the pass of the head.
         """
         parts = self.logits.gather(-1, indices.expand(len(self.logits), -1, -1))
         return (parts + offsets[..., None]).argmax(0)
@@ -94,6 +97,8 @@ def ends_in_a_pair(head: DraftHead, tree: TreeConfig) -> bool:
 
 class Ranking:
     """Ranks the children of nodes by kept · softmax(a · log q + b · g), the probability that the target chooses them.
+
+    q are the draft's probabilities, g is the target's noise; a, b and kept are the calibration weights of the level.
 
     Args:
         calibration: Calibration of the head at the sampling temperature.
@@ -130,7 +135,7 @@ class Ranking:
         return indices, estimates, draft_probs
 
     def best_of(self, experts: Experts, width: int, depth: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return `best` of the mixture, and the expert that proposes each child."""
+        """Return the same as `best` for the mixture of the experts, and the expert that proposes each child."""
         weights, noise, on_host = self._at(depth)
         native = kernels.current().sampling_for(experts.logits) if on_host else None
         if native is not None and native.ranks_up_to(width):
@@ -153,12 +158,12 @@ class GrowthInputs:
 
     Attributes:
         tree: Bounds of the tree.
-        noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
-        chain: Tokens from another source to merge in at the root.
+        noise: (depth, draft vocabulary), the target's noise after the root; None to rank candidates without noise.
+        chain: Tokens from another source, to be merged into the tree at its root.
         evidence: Computes the evidence of the selected candidates, see `DraftHead.node_evidence`, or None.
-        explored: Number of nodes of the requested tree. Nodes that cannot have a child in it are not expanded, so that
-            passes have fewer rows or are skipped; this reads scores on the host. None expands `width` nodes per level
-            in passes of fixed shape.
+        explored: Number of nodes of the requested tree. If set, nodes that cannot have a child in this tree are not
+            expanded, so that passes have fewer rows or are skipped; this copies scores to the host. If None, every
+            level expands `width` nodes, so that all passes have a fixed shape.
     """
 
     sampling: SamplingParams | DeviceSampling
@@ -172,12 +177,13 @@ class GrowthInputs:
 class TreeGrower:
     """Grows the tree of one step.
 
-    A frontier contains places in the newest level: node 3 is the fourth candidate of that level.
+    A frontier is a tensor of indices into the newest level; index 3 is the fourth candidate of this level.
 
     Args:
         head: A head that is bound to its target.
-        cache: A cache of exactly the committed rows; drafted rows are appended, and the caller discards them. Its
-            length, a number or a () tensor on the device, is the root's position (one more with `skipped_tokens` 0).
+        cache: The head's cache of committed tokens only. The passes append rows, which the caller removes afterwards.
+            Its length, a number or a () tensor on the device, gives the position of the root: the length itself, or one
+            less if `skipped_tokens` is 0.
         root: Output of the head at the root's row, (1, 1, …).
         root_token: (1,) int64.
 
@@ -185,7 +191,7 @@ class TreeGrower:
     until `evidence` sets the expert that contributed most.
 
     Attributes:
-        by_level: Whether the proposer of a candidate is its level instead.
+        by_level: Whether the proposer of a candidate is the index of its level, not of an expert.
     """
 
     by_level = False
@@ -221,7 +227,7 @@ class TreeGrower:
         return self._select()
 
     def _grow_serially(self) -> Tensor:
-        """Add the levels that need a pass of the head; return the frontier of the last one."""
+        """Add the levels that need a pass each; return the frontier of the newest level."""
         self._add(self._children(self._main_scores(self.outputs[0]), 1))
         places = self.numbers[: self.width]
         frontier, visible = self._worth_expanding(places), None
@@ -240,7 +246,8 @@ class TreeGrower:
     def _worth_expanding(self, frontier: Tensor) -> Tensor:
         """Return the nodes of a frontier, best first, that can have a child in the tree of `explored` nodes.
 
-        A child's score is at most its parent's, so both must be among the best candidates of all levels.
+        A child's score is at most its parent's. Besides the root and the child, the tree has explored − 2 nodes, so a
+        parent must be one of the best explored − 2 candidates of all levels.
         """
         if self.explored is None:
             return frontier
@@ -254,11 +261,11 @@ class TreeGrower:
         return frontier[: int((self.levels[-1].scores[frontier] >= last).sum())]
 
     def _rows_in_pass(self, frontier: Tensor) -> Tensor:
-        """Return for frontier nodes of the newest level the row of the newest pass that proposed them."""
+        """Return the row of the newest pass that proposed each frontier node."""
         return self.levels[-1].rows.index_select(0, frontier) - self.first_rows[-1]
 
     def _best(self, level: Candidates) -> Tensor:
-        """Return the next frontier: the best K candidates of a level, ties in their order."""
+        """Return the next frontier: the best K candidates of a level; ties keep their order."""
         return level.scores.sort(descending=True, stable=True).indices[: self.width]
 
     def _expand(self, frontier: Tensor, rows: Tensor, visible: Tensor, depth: int) -> None:
@@ -302,7 +309,8 @@ class TreeGrower:
         Args:
             children: Children of the frontier's nodes, in their order.
             frontier: Parents in the newest level; None for the root.
-            rows: Row of each parent over all passes; None if the newest pass has one row per parent, in this order.
+            rows: Output row that proposed the children of each parent, counted over all passes; None if the rows of the
+                newest pass belong to the parents in this order.
         """
         token_ids, width = children.token_ids.flatten(), children.token_ids.shape[1]
         parents, scores = self.numbers[:1], children.estimates
@@ -363,7 +371,7 @@ class TreeGrower:
     def _select(self) -> Proposal:
         """Return the tree of the best candidates."""
         candidates, depth = Candidates.joined(self.levels), self.depth
-        # Chain nodes that the head proposed, too, have the score −inf and must never fill up a tree
+        # A chain token that the head also proposed stays as a copy with score −inf, which must never be selected
         most = min(self.nodes - 1, candidates.count)
         if self.chain is not None:
             candidates, depth = candidates.merged_with(self.chain), max(depth, self.chain.token_ids.shape[0])

@@ -90,7 +90,8 @@ def load_head(
     except KeyError as error:
         # transformers looks up the kind and the numbers of a rotary embedding when it builds it
         raise ValueError(
-            f"The draft head's RoPE settings lack or do not know {error}; correct them in its {CONFIG_NAME}."
+            f"The draft head's RoPE settings have a missing or unknown entry {error}; "
+            f"correct them in its {CONFIG_NAME}."
         ) from error
     except Exception as error:
         if isinstance(error, ValueError) or is_out_of_memory(error):

@@ -65,8 +65,8 @@ def refuse_other_kinds(values: dict, kinds: Kinds = KINDS, tensors: Iterable[str
         return
     if name not in _OTHERS:
         raise ValueError(
-            f"These weights are a head of the unknown kind {name!r} in speculators' format, of which Jakiro runs "
-            f"{', '.join(ours)}; choose one."
+            f"These weights are a head of the unknown kind {name!r} in speculators' format; choose a head of a kind "
+            f"that Jakiro supports: {', '.join(ours)}."
         )
     description, missing = _OTHERS[name]
     raise ValueError(

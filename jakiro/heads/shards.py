@@ -16,7 +16,7 @@ def shards_named_by(index: Path) -> list[str]:
         files = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
         return sorted({Path(name).name for name in files})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{index} is no index of shards ({error}); fetch or copy it again.") from error
+        raise ValueError(f"{index} is not an index of weight shards ({error}); fetch or copy it again.") from error
 
 
 def shards_of(index: Path) -> list[Path]:
@@ -28,5 +28,5 @@ def shards_of(index: Path) -> list[Path]:
     names = shards_named_by(index)
     missing = next((name for name in names if not (index.parent / name).is_file()), None)
     if missing is not None:
-        raise ValueError(f"{missing}, which {index.name} names, is missing in {index.parent}; fetch or copy it again.")
+        raise ValueError(f"{index.parent} has no file {missing}, which {index.name} lists; fetch or copy it again.")
     return [index.parent / name for name in names]

@@ -105,7 +105,7 @@ def open_gguf(path: Path) -> GgufFile:
     count = metadata.get("split.count", 1)
     if count != len(paths):
         raise ValueError(
-            f"{paths[0]} is part {metadata.get('split.no', 0) + 1} of {count}, but its name means {len(paths)}; "
+            f"{paths[0]} is part {metadata.get('split.no', 0) + 1} of {count}, but by its name there is {len(paths)}; "
             f"restore the names of its parts: NAME-{1:05}-of-{count:05}{SUFFIX}."
         )
     for number, shard in enumerate(paths):

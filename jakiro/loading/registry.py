@@ -199,7 +199,7 @@ def _source_of(target: str) -> str:
     _refuse_missing_path(target, "target model")
     if not is_hub_id(target):
         names = ", ".join(ENTRIES)
-        raise ValueError(f"Unknown target model “{target}”: it is no folder and no Hub id; known names are {names}.")
+        raise ValueError(f"Unknown target model “{target}”: neither a folder nor a Hub id; known names are {names}.")
     return target
 
 
@@ -344,7 +344,7 @@ def _locate_head(name: str) -> Path | None:
         return None
     published = next(entry.head for entry in ENTRIES.values() if entry.head and "/" in entry.head)
     raise ValueError(
-        f"Unknown draft head “{name}”: it is no folder and no Hub id such as {published}; known names are "
+        f"Unknown draft head “{name}”: neither a folder nor a Hub id such as {published}; known names are "
         f"{', '.join(head_names())}."
     )
 

@@ -130,7 +130,7 @@ def plan_spread(
     num_outside = sizes[""] - sum(sizes[path] for path in names)
     if num_outside > limits.get(main, 0):
         raise ValueError(
-            f"Embeddings and output function of {name} need {gigabytes(num_outside)}, and {main} may hold "
+            f"The embeddings and the output layer of {name} need {gigabytes(num_outside)} on {main}, but its limit is "
             f"{gigabytes(max(limits.get(main, 0), 0))}; raise --max-memory for it."
         )
     if sizes[""] <= limits[main]:

@@ -212,7 +212,7 @@ class RowCache(Cache):
         """
         end, needed = base + len(rows), base + max(rows, default=-1) + 1
         if needed > self.length:
-            raise ValueError(f"the cache has {self.length} rows filled, {needed} are to be kept")
+            raise ValueError(f"cannot keep {needed} rows: the cache has only {self.length}")
         if any(row != place for place, row in enumerate(rows)):
             apart = [layer for layer in self.layers if layer.by_itself]
             shared = [] if self.store.rows is None else [self.store.rows]

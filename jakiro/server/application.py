@@ -167,7 +167,7 @@ def _check(request: Request, keys: Sequence[str], closed: str | None) -> Caller:
     """
     origin, host = request.headers.get("origin"), request.headers.get("host", "")
     if origin is not None and origin.partition("://")[2] != host:
-        raise Refusal(403, f"Websites such as {origin} may not ask here; ask from a program.")
+        raise Refusal(403, f"Requests from the website {origin} are not allowed; send them from a program.")
     if closed is not None:
         raise Refusal(401, closed)
     if not keys and not _is_local_name(host):

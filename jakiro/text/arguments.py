@@ -23,7 +23,7 @@ def check_template_arguments(tokenizer, arguments: Mapping[str, object] | None) 
         is_reserved = is_reserved or name in signature(tokenizer.apply_chat_template).parameters
         if is_reserved or not str(name).isidentifier():
             raise ValueError(
-                f"{shortened(name)} is not a valid name of a template argument: it is reserved or no identifier."
+                f"{shortened(name)} is not a valid name of a template argument: reserved, or not a Python identifier."
             )
         if not isinstance(value, str | int | float | None):
             raise ValueError(

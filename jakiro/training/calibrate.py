@@ -106,8 +106,8 @@ def _read(config: CalibrateConfig, methods: Methods) -> tuple[BoundHead, list[Ro
     folder, device = Path(config.head), choose_device(config.device)
     if weights_file(folder).name != WEIGHTS_NAME:
         raise ValueError(
-            f"{folder} has a head in another project's form, which has no calibration; write it in ours first, "
-            "with export --format hub."
+            f"{folder} has a head in another project's format, which cannot store a calibration; convert it to "
+            "Jakiro's format first, with export --format hub."
         )
     head = load_head(folder, device, kinds=methods.kinds)
     corpus = read_corpus(list(map(Path, config.corpora)), head.config.vocab_size)

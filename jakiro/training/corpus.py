@@ -105,7 +105,7 @@ class CorpusConfig:
         least = min(self.rows, self.batch_size, self.options.max_new_tokens, self.options.max_message_tokens)
         require(least >= 1, "Rows, batch size and lengths must be at least 1.")
         if (self.made and self.prompts is not None) or (self.passages is not None and not self.made):
-            raise ValueError("--made takes no --prompts, and --passages are texts for --made: leave one of them out.")
+            raise ValueError("--prompts has no effect with --made, and --passages none without it; leave it out.")
         if self.endpoint is None:
             require(self.api_key_file is None, "--api-key-file has no effect without --endpoint; leave it out.")
         else:

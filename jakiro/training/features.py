@@ -308,7 +308,7 @@ def _is_whole(path: Path, sequences: Sequence[tuple[Sequence[int], int]], indice
     different = [name for name, value in metadata.items() if file.source.get(name) != value]
     if different or [(text.ids.tolist(), text.marks) for text in texts] != expected:
         raise ValueError(
-            f"{path} has other features ({', '.join(different) or 'of other texts'}); name an empty folder."
+            f"{path} has features of another run (different {', '.join(different) or 'texts'}); name an empty folder."
         )
     return True
 

@@ -192,7 +192,7 @@ def objective_for(head: DraftHead, weights: LossWeights, kinds: Kinds = KINDS) -
     """
     require(
         not head.config.only_drafts,
-        "This head's MLPs have the form that their paper publishes, which Jakiro only drafts with; train one of ours "
+        "This head's MLPs have their published format, which Jakiro can draft with but not train; train a new head "
         "with --method.",
     )
     return Objective(head, weights, kind_named(head.config.kind, kinds).levels)

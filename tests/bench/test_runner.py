@@ -63,9 +63,9 @@ def test_runs_of_transformers_are_included():
     [
         ({"methods": ("magic",)}, "Unknown method “magic”; names are autoregressive"),
         ({"temperatures": (-1.0,)}, "Temperature must be between 0 and 2; got -1"),
-        ({"seeds": ()}, "Seeds must name at least one value"),
-        ({"seeds": (1, 1)}, "none of them twice"),
-        ({"methods": ("context", "prompt_lookup")}, "none of them twice"),
+        ({"seeds": ()}, "Seeds must have at least one value"),
+        ({"seeds": (1, 1)}, "no value twice"),
+        ({"methods": ("context", "prompt_lookup")}, "no value twice"),
     ],
 )
 def test_invalid_settings_are_refused(settings, message):

@@ -104,5 +104,5 @@ def test_prefix_that_cannot_be_continued_is_refused(generator, settings, prefix_
 
 
 def test_forced_positions_after_the_prefix_are_refused(generator):
-    with pytest.raises(ValueError, match=r"^Forced places must be below 2, the length of the answer's beginning; got "):
+    with pytest.raises(ValueError, match=r"^forced must have indices below 2, the length of answer_prefix_ids; got "):
         generator.stream(QUESTION, answer_prefix_ids=[5, 6], forced=[2])

@@ -103,7 +103,10 @@ def test_invalid_draft_token_ids_are_refused(folder, place, value, sentence):
         ({"rope_parameters": {"rope_type": "default", "rope_theta": "x"}}, "does not describe a valid head"),
         ({"hidden_size": 3}, r"hidden size \(3\) is not a multiple"),
         ({"kind": None}, r"was written by Jakiro 0\.9 or before and has no kind; train it"),
-        ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, "RoPE settings lack or do not know 'spiral'"),
+        (
+            {"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}},
+            "RoPE settings have a missing or unknown entry 'spiral'",
+        ),
         ({"rope_parameters": {"rope_type": "yarn"}}, "RoPE settings .*'factor'.*; correct them in its config"),
     ],
     ids=str,

@@ -156,7 +156,10 @@ def test_layers_and_norms_of_an_official_config_are_read(values, tmp_path, caplo
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"eagle_aux_hidden_state_layer_ids": [1, 3]}, r"names layers \[1, 3\] of the target, its fc.weight reads 3"),
+        (
+            {"eagle_aux_hidden_state_layer_ids": [1, 3]},
+            r"names layers \[1, 3\] of the target, but its fc.weight has input columns for 3",
+        ),
         ({"eagle_aux_hidden_state_layer_ids": [3, 1, 4]}, r"ascending layer numbers from 1 on, not \(3, 1, 4\)"),
         (
             {"eagle_config": {"use_aux_hidden_state": False}},

@@ -64,7 +64,7 @@ def test_missing_or_wrong_parts_are_named(tmp_path):
     third.write_bytes(content)
     renamed = tmp_path / "alone.gguf"
     renamed.write_bytes(first.read_bytes())
-    with pytest.raises(ValueError, match=r"alone\.gguf is part 1 of 3, but its name means 1; restore the"):
+    with pytest.raises(ValueError, match=r"alone\.gguf is part 1 of 3, but by its name there is 1; restore the"):
         open_gguf(renamed)
 
 

@@ -68,7 +68,7 @@ def test_sharded_head_is_fetched_completely(hub, index_name, ending, save):
     save({"other": fetched["fc.weight"]}, pair.head_path / f"b{ending}")
     assert head_sha256(pair.head_path) != before
     (pair.head_path / f"b{ending}").unlink()
-    with pytest.raises(ValueError, match=f"b{ending}, which {index_name} names, is missing"):
+    with pytest.raises(ValueError, match=f"has no file b{ending}, which {index_name} lists"):
         load_head(pair.head_path)
 
 

@@ -85,6 +85,6 @@ def test_accepted_rows_are_compacted_in_shared_and_separate_tensors(shapes, shar
 @pytest.mark.parametrize(("base", "rows"), [(13, []), (12, [0]), (5, [0, 7]), (5, [9, 0])])
 def test_compaction_of_unfilled_rows_is_refused(base, rows):
     cache = filled(12)
-    with pytest.raises(ValueError, match=r"12 rows filled, 1[345] are to be kept"):
+    with pytest.raises(ValueError, match=r"cannot keep 1[345] rows: the cache has only 12"):
         cache.keep(base, rows)
     assert rows_of(cache) == list(range(12))

@@ -232,7 +232,7 @@ def test_requests_of_websites_are_refused(address, locked):
     for server, key in ((address, {}), (locked, {"authorization": "Bearer sesame"})):
         for origin in ("https://evil.example", "null"):
             answer = httpx.get(f"{server}/models", headers={"origin": origin} | key)
-            assert answer.status_code == 403 and "Websites such as" in error_of(answer)["message"]
+            assert answer.status_code == 403 and "Requests from the website" in error_of(answer)["message"]
     assert httpx.get(f"{address}/models", headers={"origin": address.removesuffix("/v1")}).status_code == 200
 
 

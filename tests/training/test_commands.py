@@ -192,7 +192,8 @@ def test_eagle3_head_is_calibrated(own_cache, target_folder, corpus_folder, tmp_
         calibrate(replace(config, target=None))
     (folder / "head.safetensors").rename(folder / "model.safetensors")
     with pytest.raises(
-        ValueError, match=r"in another project's form, .* write it in ours first, with export --format hub"
+        ValueError,
+        match=r"in another project's format, .* convert it to Jakiro's format first, with export --format hub",
     ):
         calibrate(config)
     assert (folder / "config.json").read_bytes() == before

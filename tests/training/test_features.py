@@ -70,8 +70,8 @@ def test_epoch_is_a_pure_function_of_seed_and_number():
 
 
 @pytest.mark.parametrize(("hidden_size", "target", "sentence"), [
-    (HIDDEN, "other weights", r"has other features \(target\); name an empty"),
-    (2 * HIDDEN, "these weights", r"has other features \(hidden_size\); name an empty"),
+    (HIDDEN, "other weights", r"has features of another run \(different target\); name an empty"),
+    (2 * HIDDEN, "these weights", r"has features of another run \(different hidden_size\); name an empty"),
 ])  # fmt: skip
 def test_a_cache_of_another_target_is_refused_and_left_as_it_is(tmp_path, hidden_size, target, sentence):
     """Other weights of the same width, and a wider target whose rows would make the file longer."""

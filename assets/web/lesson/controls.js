@@ -36,7 +36,7 @@ export const line = (name, words, kind = "") =>
 export const result = (name, words, kind = "") =>
   filled(h("p", { class: `result ${kind}`, role: "status", "data-result": name }), words);
 
-// A slider with its value in words; `move` is called for the visitor's changes, `set` calls nothing
+// A slider with its value in words; `move` sets it and fires an input event like a visitor's drag, `set` fires no event
 export function slider({ name, label, min, max, step = 1, value, format }) {
   const output = h("output.tabular");
   const input = h("input", {
@@ -71,7 +71,7 @@ export function slider({ name, label, min, max, step = 1, value, format }) {
   };
 }
 
-// One of a few: {value: words}
+// A radio group; `options` maps values to labels
 export function choice({ name, label, options, value, onPick }) {
   const inputs = Object.keys(options).map((key) =>
     h("input", {
@@ -108,7 +108,7 @@ export const primary = (element) => {
   return element;
 };
 
-// `off()` returns whether it is disabled
+// `off()` returns whether the button is disabled; without it, the button is never disabled
 export function button(name, words, onclick, off) {
   const element = h(
     "button.lesson-button",

@@ -1,5 +1,5 @@
-// Computations of the lesson from recorded steps: trees pruned by score and judged again, other mixes of experts, measured
-// costs.
+// Computations of the lesson from recorded steps: trees pruned by score and verified again, other weights of the experts, measured
+// times.
 
 import { Run } from "../data/history.js";
 import { metrics } from "../data/metrics.js";
@@ -28,7 +28,7 @@ function judge(nodes, at = 0) {
   return next < 0 ? [] : [next, ...judge(nodes, next)];
 }
 
-// The step with only some of its nodes (indices in `keep`, parents included), judged again
+// The step with only the nodes in `keep` (indices; must contain all parents), verified again
 export function stepWith(step, keep) {
   const order = [...keep].sort((a, b) => a - b);
   const place = new Map(order.map((i, at) => [i, at]));
@@ -68,7 +68,7 @@ export const withoutContrastive = (step) =>
 export const expectedTokens = (step) =>
   1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
 
-// A lane that shows `step` in place of its own at `index`
+// A copy of a lane whose step at `index` is replaced with `step`
 export function laneWith(lane, index, step) {
   const other = Object.create(lane);
   other.steps = lane.steps.slice();
@@ -77,7 +77,7 @@ export function laneWith(lane, index, step) {
 }
 
 export const drafted = (lane) => lane.steps.filter((step) => step.nodes.length > 1);
-// The steps to show: all but one that the end of the answer cut
+// The drafted steps, without a last step of which the end of the answer cut off tokens
 export const whole = (lane) =>
   drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
 
@@ -97,7 +97,8 @@ export function favourite({ nodes }, at = 0) {
 export const edgeChance = (step, i) =>
   Math.exp(step.nodes[i].score - step.nodes[step.nodes[i].parent].score);
 
-// A candidate's score if the router had given expert 2 the weight `second`: linear, so recorded parts are enough
+// A candidate's score if the router had given expert 2 the weight `second`. The score is linear in the weights, so the
+// recorded contributions are enough to compute it
 function mixScore(node, second) {
   const mix = [1 - second, second];
   const {
@@ -149,7 +150,7 @@ export function moved(step) {
 
 export const ownWeight = (step) => step.nodes[firstLevel(step)[0]].evidence.router_weights[1];
 
-// Piecewise linear through ascending [x, y] points; beyond the last one its last slope goes on
+// Linear interpolation between ascending [x, y] points; after the last point it continues with the last slope
 export function interpolate(points, x) {
   if (points.length === 1 || x <= points[0][0]) return points[0][1];
   let right = points.findIndex((point) => point[0] >= x);
@@ -161,7 +162,7 @@ export function interpolate(points, x) {
 export const checkMs = (profile, nodes) => interpolate(profile.verify_ms, nodes);
 export const draftMs = (profile, levels) => (levels ? interpolate(profile.draft_ms, levels) : 0);
 
-// Means over the recorded steps: plain pass, draft, check, the rest, and both ways to the speedup
+// Means over the recorded steps: milliseconds of the plain pass, draft, check and other work; τ; and the measured speedup
 export function measured(pair) {
   const steps = drafted(pair.drafted);
   const [draft, check, other] = ["draft_ms", "verify_ms", "other_ms"].map((name) =>
@@ -178,7 +179,7 @@ export function measured(pair) {
   };
 }
 
-// The item worth most
+// The item with the largest `worth`; the first one on a tie
 export const pick = (items, worth) =>
   items.reduce(
     (found, item) => (found === null || worth(item) > worth(found) ? item : found),

@@ -24,12 +24,12 @@ import { treeList } from "../tree/rows.js";
 import { TreeView } from "../tree/tree.js";
 import { stepSentence } from "../watch/words.js";
 
-const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
-const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // the plan of a lecture
-const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are optional
+const SMALLEST = 0.6; // smallest zoom of a stop in projector mode
+const PLAN = [0, 1, 2, 3, 4, 5, 6, 7, 8]; // indices of the stops in the lesson plan of docs/teaching.md
+const CORE = [0, 1, 2, 4, 6, 7]; // indices of the stops that “Next” leads through; the others are optional
 
-// A draft tree with card, arrow keys and list. `of()` returns {lane, step, phase, mark: the node of the keys}; `onPick` replaces
-// the pin
+// A draft tree with card, arrow keys and list. `of()` returns {lane, step, phase, mark}, the node `mark` gets the keyboard
+// focus; `onPick` is called instead of pinning the card
 function treeBox(of, onPick) {
   const host = h("div.tree-host.lesson-tree", { tabindex: 0 });
   const box = h("div.tree-pane.lesson-tree-pane", h("div.tree-room", host));
@@ -72,7 +72,7 @@ function treeBox(of, onPick) {
   return { element: h("div", box, list), draw, light: (members) => view.light(members) };
 }
 
-// The argument of a stop's function
+// Returns the argument of a stop's function: the recordings, and parts that several stops use
 function lessonOf({ device, pairs }) {
   return {
     device,
@@ -95,7 +95,7 @@ function lessonOf({ device, pairs }) {
   };
 }
 
-// A formula of the project, not of a model: the only markup in texts
+// Formulas are the only texts with markup. They are constants of this project, never text of a model, so parsing is safe
 const drawnFormula = (mathml) =>
   new DOMParser().parseFromString(`<math display="block">${mathml}</math>`, "text/html").body
     .firstChild;
@@ -162,16 +162,17 @@ export function mountLesson(element, server) {
     h("div.lesson-turn", back, next),
   );
 
-  // The stop before or after this one of the same kind, in projector mode of the plan; undefined at the ends
+  // The previous or next stop in the current order: the lesson plan in projector mode, else the core stops or the optional
+  // ones; undefined at the ends
   function beside(by) {
     const kind =
       inProjector() && PLAN.includes(current) ? PLAN : CORE.includes(current) ? CORE : others;
     return kind[kind.indexOf(current) + by];
   }
 
-  // The last stop leads to the visitor's own question in the box
+  // After the last stop, the Race tab is opened for the visitor's own question
   const forward = () => (beside(1) === undefined ? armQuestion() : go(beside(1)));
-  // A clicker first plays the stop's figure, then turns the page
+  // In projector mode, the forward key first plays the stop's demo, then goes to the next stop
   let played = 0;
   function ahead() {
     const { demo } = built.get(current) || { demo: [] };
@@ -228,10 +229,10 @@ export function mountLesson(element, server) {
     fit(page);
   }
 
-  // One state, one draw: a stop shows the state of its controls
+  // Every change of a control draws the whole stop again from the state of its controls
   const redraw = () => built.get(current).draw();
 
-  // In a hall a stop is made to fit the screen: nothing of it below the fold
+  // In projector mode, a stop is zoomed out until it fits on the screen
   function fit(page) {
     page.style.zoom = "";
     if (!inProjector()) return;

@@ -87,7 +87,7 @@ class BlockLinear(NativeLinear):
             places = None if order is None else np.ascontiguousarray(order).ctypes.data
             about = (BLOCKS[kind].type_id, rows.ctypes.data, places, *rows.shape)
             if library().jakiro_unpack(ctypes.byref(self.matrix), first, *about):
-                raise ValueError("it holds scales that are no finite numbers")
+                raise ValueError("its scales are not all finite")
             first += len(rows)
 
     @classmethod

@@ -68,15 +68,15 @@ def _own_form(fields: dict, values: dict, tensors: dict[str, Tensor]) -> tuple[E
     states, rest = divmod(tensors["fc.weight"].shape[1], target_size)
     if rest:
         raise ValueError(
-            f"The EAGLE-3 head's fc.weight reads {tensors['fc.weight'].shape[1]} numbers, no multiple of the target's "
-            f"hidden size {target_size}; use the config.json that was published with these weights."
+            f"The EAGLE-3 head's fc.weight has {tensors['fc.weight'].shape[1]} input columns, which is not a multiple "
+            f"of the target's hidden size {target_size}; use the config.json that was published with these weights."
         )
     drafted, own_output = draft_vocabulary(tensors, vocab_size, "EAGLE-3")
     layers = tuple(values.get(_LAYERS) or ())
     if layers and len(layers) != states:
         raise ValueError(
-            f"The EAGLE-3 head's config.json names layers {list(layers)} of the target, its fc.weight reads {states} "
-            "states; use the config.json that was published with these weights."
+            f"The EAGLE-3 head's config.json names layers {list(layers)} of the target, but its fc.weight has input "
+            f"columns for {states} layers; use the config.json that was published with these weights."
         )
     config = Eagle3Config(
         **fields,

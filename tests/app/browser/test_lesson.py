@@ -84,7 +84,7 @@ def test_each_guess_makes_it_less_likely_that_all_hold(tab, recorded):
     of.press(tab, "target")
     held = sum(node in step["accepted_path"] for node in chain)
     assert 0 < held < len(chain), "the chain should hold at first and then fail"
-    assert of.result(tab, "chain").startswith(f"{held} of {len(chain)} held")
+    assert of.result(tab, "chain").startswith(f"{held} of {len(chain)} right")
     assert tab.locator(".chain-verdict.right").count() == held
     of.press(tab, "restart")
     assert tab.locator(".chain-link").count() == 1
@@ -118,7 +118,9 @@ def test_fewer_candidates_are_the_likeliest_ones_judged_again(tab, recorded):
         of.slide(tab, "candidates", candidates)
         nodes = of.most_likely(step, candidates)
         assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(nodes))
-        assert of.result(tab, "kept") == (f"Judged again: {of.accepted(step, nodes)} kept, plus the target’s own token")
+        assert of.result(tab, "kept") == (
+            f"Checked again: {of.accepted(step, nodes)} kept, plus the target’s own token"
+        )
         expected = 1 + sum(math.exp(step["score"][node]) for node in nodes[1:])
         assert float(tab.inner_text('[data-figure="tokens"]')) == pytest.approx(expected, abs=0.006)
         assert float(tab.inner_text('[data-figure="check"]').split()[0]) == pytest.approx(
@@ -169,7 +171,7 @@ def test_a_guess_comes_before_the_verdict_and_the_score_is_kept(tab, recorded):
         if number < 3:
             of.press(tab, "reveal")
     score = of.result(tab, "score").split()[1]
-    assert f"{score} of 3 guessed, {gained} tokens gained" in of.result(tab, "verdict")
+    assert f"{score} of 3 answers right, {gained} tokens added" in of.result(tab, "verdict")
 
 
 def test_seed_changes_both_texts_and_shared_dice_change_only_tau(tab, recorded):
@@ -264,7 +266,7 @@ def test_the_family_stop_shows_each_methods_tree_at_places_where_all_begin_a_ste
         expected = [[len(step["parent"]) - 1, len(step["accepted_path"])] for step in steps]
         read_rows = "rows => rows.map(({ cells }) => [Number(cells[1].textContent), Number(cells[3].textContent)])"
         assert tab.eval_on_selector_all(".family-table tbody tr", read_rows) == expected
-        assert f"{places[number - 1]} tokens into the answer" in of.result(tab, "place")
+        assert f"token {places[number - 1]} of the answer" in of.result(tab, "place")
         for place, step in enumerate(steps):
             of.press(tab, "method", str(place))
             assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(step["parent"]))

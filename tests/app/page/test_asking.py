@@ -118,7 +118,10 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
         ({"repetition_penalty": None}, "Repetition penalty must be 0.1 to 10, 1 for none; got nothing."),
         ({"logit_bias": "42=-5, x=1"}, "Logit bias takes ID=BIAS, such as 42=-5; got ' x=1'."),
         ({"suppress_tokens": "the"}, "Suppressed tokens takes a comma list of whole numbers; got 'the' in it."),
-        ({"answer_as": "xml"}, "An answer is one of free, json, json_schema, choice, regex, lark; you chose 'xml'."),
+        (
+            {"answer_as": "xml"},
+            "The format of an answer must be one of free, json, json_schema, choice, regex, lark; got 'xml'.",
+        ),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         (
             {"history": [{"role": "user"}]},

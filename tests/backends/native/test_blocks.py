@@ -99,7 +99,7 @@ def test_non_finite_scale_is_refused(kind, bad):
     size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1]
     offset = size - 2 if kind == "Q6_K" else 0
     stored[32, offset : offset + 2] = np.array([bad], dtype=np.float16).view(np.uint8)
-    with pytest.raises(ValueError, match="scales that are no finite numbers"):
+    with pytest.raises(ValueError, match="its scales are not all finite"):
         BlockLinear([StoredBlocks(kind, stored)], 512)
 
 

@@ -22,7 +22,7 @@ const SEEDS = [1, 2];
 const BEFORE = 24; // characters of the text before the word
 const LEAST_TOP_P = 0.1;
 
-// The share of each of these tokens, from their logs at temperature 1, best first; 0 for tokens that top-p drops
+// Probability of each token among these, best first, from their log probabilities at temperature 1; 0 if top-p drops it
 function sharesAt(logs, temperature, topP) {
   const weights = logs.map((log) =>
     temperature ? Math.exp((log - logs[0]) / temperature) : Number(log === logs[0]),
@@ -44,7 +44,7 @@ function openPlace(lane) {
   return surest.indexOf(Math.min(...surest));
 }
 
-// `laneNow()` returns the lane of the words
+// `laneNow()` returns the lane whose words are shown
 function chancesBox(laneNow) {
   let lane = null;
   let place = 0;

@@ -1,4 +1,4 @@
-// Stops 3 and 4: two experts over the same candidates with other weights; and the branch made of their difference.
+// Stop 3: the same candidates, ranked with other weights of the two experts. Stop 4: the contrastive branch.
 
 import { counted, filledBar, h, number, say, wholePercent } from "../../base/dom.js";
 import { depthOf, nameOf, passesOf, pathTo, rootName } from "../../data/history.js";
@@ -22,7 +22,7 @@ import { markerSample } from "../../tree/marker.js";
 
 const FEWEST = 4;
 
-// The steps in which the experts order most and fewest pairs differently; among equals, how many candidates move decides
+// The steps with the most and the least disagreement of the experts; on a tie, with the most and the fewest moved candidates
 function chooseSteps(lane) {
   const fit = whole(lane).filter((step) => firstLevel(step).length >= FEWEST);
   const steps = fit.length > 1 ? fit : whole(lane);
@@ -37,7 +37,7 @@ function chooseSteps(lane) {
   };
 }
 
-// The candidates of a step as the weight `second()` of expert 2 ranks them; undefined is the router's own
+// The candidates of a step, ranked with the weight `second()` of expert 2; undefined means the router's own weight
 function list(lane, step, key, lesson, second) {
   const original = ranked(step, ownWeight(step)).map(([i]) => i);
   const order = () => ranked(step, second() ?? ownWeight(step));

@@ -22,7 +22,7 @@ export function familyStop(lesson) {
   const { lanes } = lesson.pairs.family;
   const places = commonPlaces(lanes);
   const stepsAt = ({ indices }) => lanes.map((lane, i) => lane.steps[indices[i]]);
-  // To begin with, a place where all of them draft and keep most
+  // At first, show the place at which most methods drafted and the most guesses were kept
   const worth = (place) =>
     stepsAt(place).reduce(
       (sum, step) => sum + (candidates(step) ? 10 : 0) + step.accepted_path.length,

@@ -41,7 +41,7 @@ export function maskStop(lesson) {
       (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) +
       i / 100,
   );
-  let ticked = new Set(); // as it was when the row was checked last
+  let ticked = new Set(); // columns that were ticked when the row was last checked
   let full = false;
   let said = "";
 

@@ -1,5 +1,5 @@
-// Stop 1: the cost of a pass: one token per pass next to one pass over as many rows, the least time that memory allows, and time
-// by rows.
+// Stop 1: the time of a pass: n passes of one row next to one pass of n rows, the minimum time to read the weights, and the
+// time by number of rows.
 
 import { filledBar, h, milliseconds, number, say, table } from "../../base/dom.js";
 import { bars, chart, result, row, slider } from "../controls.js";
@@ -36,7 +36,7 @@ function floorBars(floor, pass, size) {
   ];
 }
 
-// Readings of the weights as blocks: `n` passes one after the other, and one pass over `n` rows
+// Two bars; each block is one pass, which reads all weights: `n` passes of one row, and one pass of `n` rows
 function blocks(n, one, together) {
   const line = (count, ms, kind) =>
     h(

@@ -14,7 +14,7 @@ import {
 } from "../controls.js";
 import { measured } from "../data.js";
 
-const TOP = 4; // the least end of the scale
+const TOP = 4; // the scale ends here or later
 
 // Both speedups as bars on one scale, with a mark where drafting and plain decoding are equally fast
 function ruler(speedups) {

@@ -1,4 +1,4 @@
-// Stop 5: the recorded tree cut to its most probable paths, judged again, with the benefit and the cost of each size.
+// Stop 5: the recorded tree cut to its most probable paths, verified again, with the benefit and the cost of each size.
 
 import { milliseconds, number, say } from "../../base/dom.js";
 import { depthOf } from "../../data/history.js";
@@ -7,7 +7,7 @@ import { checkMs, draftMs, expectedTokens, pick, pruned, tokensAt, whole } from 
 
 const TICKS = [4, 8, 16, 24, 32, 48, 63];
 
-// A large tree that keeps a longish path, so that cutting it shows: the path must outlive some sizes, not all
+// A large tree with an accepted path of four or more tokens, if there is one; cutting it to four candidates should shorten it
 const chooseStep = (lane) =>
   pick(whole(lane), (step) => {
     const full = step.accepted_path.length;

@@ -9,7 +9,7 @@ const CANDIDATES = 12;
 const ROUNDS = 3;
 const START = { round: 0, phase: 1, guess: null, score: 0, tokens: 0, done: false };
 
-// Three steps: one that keeps a little, one that keeps nothing, one that keeps much (where there are such)
+// Three steps, with accepted paths of 2, 0 and 4 tokens, or the closest lengths in the recording
 function chooseSteps(lane) {
   const steps = whole(lane);
   const kept = (step) => pruned(step, CANDIDATES).accepted_path.length;
@@ -70,7 +70,7 @@ export function verdictStop(lesson) {
     } else Object.assign(state, { round: state.round + 1, phase: 1, guess: null });
   }
 
-  // A clicker's key uses the draft's best path as the guess
+  // Used by the forward key in projector mode: without a choice of the visitor, choose the end of the draft's best path
   function play() {
     if (state.phase === 1 && state.guess === null) choose(favourite(now()).at(-1) ?? 0);
     act.element.click();

@@ -1,0 +1,28 @@
+"""Lanes of the measurement of trees and chains, on a tiny pair."""
+
+from dataclasses import replace
+
+from jakiro.prompts import load_questions
+from lab.measuring import shapes
+from tests.support import tiny_generator
+
+
+def test_a_chain_drafts_one_node_per_level_and_every_lane_writes_the_same_text(monkeypatch):
+    generator, drawn = tiny_generator(), {}
+    run = generator.run
+
+    def recorded(question, sampling, method, tree):
+        trace = run(question, sampling, method, tree)
+        sizes = {(len(step.nodes), max(node.depth for node in step.nodes)) for step in trace.steps}
+        drawn.setdefault((tree.nodes, tree.width, tree.policy), set()).update(sizes)
+        return trace
+
+    monkeypatch.setattr(generator, "run", recorded)
+    short = [replace(question, turns=(question.turns[0][:40],)) for question in load_questions(limit=2)]
+    monkeypatch.setattr(shapes, "load_questions", lambda limit: short[:limit])
+    answers = shapes.measure(generator, 2, 12, (1.0,))
+    assert len(answers) == 2 * len(shapes.LANES)
+    assert max(drawn[8, 1, "fixed"]) == (8, 7) and all(nodes == depth + 1 for nodes, depth in drawn[8, 1, "fixed"])
+    assert max(drawn[8, 8, "fixed"])[0] == 8 and any(nodes > depth + 1 for nodes, depth in drawn[8, 8, "fixed"])
+    text = shapes.table(answers, 1.0)
+    assert text.splitlines()[-1].startswith("| all ") and text.count("\n| ") == 2 + 1 + 2
