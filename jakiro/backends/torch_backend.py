@@ -41,10 +41,10 @@ class TorchBackend:
         return TorchBackend(target)
 
     def open(
-        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_tokens: int
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_length: int
     ) -> "TorchSession":
         num_nodes = 1 if tree.root_only else max(tree.nodes, MAX_CHAIN + 1)
-        return TorchSession(self.target, drafter, sampling, max_tokens + self.target.row_bucket(num_nodes))
+        return TorchSession(self.target, drafter, sampling, max_length + self.target.row_bucket(num_nodes))
 
     def close(self, session: "TorchSession") -> None:
         """Do nothing: the session's memory is freed with the session."""

@@ -124,14 +124,15 @@ class Backend(Protocol):
         """
 
     def open(
-        self, drafter: Any, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_tokens: int
+        self, drafter: Any, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_length: int
     ) -> BackendSession:
         """Return the state of a new answer.
 
         Args:
-            drafter: a `jakiro.drafters.base.Drafter`.
+            drafter: a `jakiro.drafters.base.Drafter`; plain decoding has one too.
             tree: the largest tree that the answer drafts.
-            max_tokens: upper bound of prompt and answer together.
+            num_prompt_tokens: tokens of the prompt, with the given beginning of the answer.
+            max_length: upper bound of the tokens of prompt and answer together.
         """
 
     def close(self, session: BackendSession) -> None:

@@ -65,7 +65,7 @@ class Stream:
         self._pending: PendingDraft | None = None
         largest_tree, num_prompt_tokens = context.largest_tree(request.tree), len(request.prompt_ids)
         self._backend = context.backend.open(
-            context.drafter, limited.sampling, largest_tree, num_prompt_tokens, limited.max_tokens
+            context.drafter, limited.sampling, largest_tree, num_prompt_tokens, limited.max_length
         )
         self._release = weakref.finalize(self, context.backend.close, self._backend)
         self._release.atexit = False
