@@ -301,7 +301,7 @@ export const proposerIn = (lane, index, i) =>
   i === "bonus" ? TARGET : lane.proposers.of(lane.steps[index].nodes[i]);
 
 // A name as a tree shows it: the space before a word is a gap
-export const shown = (name) => name.replace(/^␣(?!×)/, " ");
+export const shown = (name) => name.replace(/^␣(?!×|$)/, " ");
 
 // The root's name: the last kept tokens before a step
 export function rootName(lane, index, count = 1) {

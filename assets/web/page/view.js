@@ -145,7 +145,7 @@ function scrollAnswer(parts, { run, main, following, playing, replay, index, sou
 
 function drawPlot(
   plot,
-  { run, main, steps, whole, following, seconds, index, time, plotMode, tab },
+  { run, main, steps, whole, following, seconds, index, time, plotMode, tab, sought },
 ) {
   screen.parts.root
     .querySelectorAll("[data-plot-mode]")
@@ -153,7 +153,7 @@ function drawPlot(
       button.setAttribute("aria-pressed", String(button.dataset.plotMode === plotMode)),
     );
   if (following && !plot.seen) return;
-  const marked = main && main.steps.length && whole && !following;
+  const marked = main?.steps.length && whole && !following && (tab === "watch" || sought);
   plot.draw(run, {
     growing: following,
     mode: plotMode,

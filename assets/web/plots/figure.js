@@ -175,12 +175,13 @@ export class Figure {
     );
   }
 
-  // The name of a line at its end, where it does not cover the line
+  // The name of a line at its end, where it neither covers the line nor leaves the plot
   endLabel({ name, below, traces }, at) {
     const { x, y } = traces[0];
     const [across, up] = at(x.at(-1) ?? 0, y.at(-1) ?? 0);
-    const shift = below ? { x: across + 6, y: up + 18 } : { x: across - 6, y: up - 8 };
-    return s("text", { ...shift, "text-anchor": below ? "start" : "end" }, name);
+    const isRight = below && across < 0.75 * this.box[0];
+    const shift = { x: across + (isRight ? 6 : -6), y: up + (!below ? -8 : isRight ? 18 : 28) };
+    return s("text", { ...shift, "text-anchor": isRight ? "start" : "end" }, name);
   }
 
   // Pixel position of a point, and the bounds of the plot

@@ -381,7 +381,10 @@ export class TreeView {
         id !== 0 &&
         s(
           "text.note",
-          { x: text.start, y: y + this.font * 0.35 + 17 * this.scale },
+          {
+            x: text.start + (text.text.startsWith(" ") ? measure(" ") : 0),
+            y: y + this.font * 0.35 + 17 * this.scale,
+          },
           this.noteOf(id),
         ),
       s(

@@ -168,6 +168,7 @@ export class Plot {
     if (speedup !== null && race && over) this.span({ main, plain, notes, shapes, colours });
     else if (speedup !== null && !race)
       this.factor({ main, plain, speedup, notes, taken, colours });
+    const unmarked = taken.length;
     if (playhead !== null)
       this.playhead({ playhead, main, plain, mode, notes, shapes, taken, colours });
     for (const { lane, found, role } of lines) {
@@ -175,7 +176,13 @@ export class Plot {
       const named = say("plot_named", { lane: lane.title, seconds: clockOf(lane.clock) });
       const place =
         (over && this.freePlace(found, named, below, taken)) ||
-        this.freePlace(found, lane.title, below, taken);
+        this.freePlace(found, lane.title, below, taken) ||
+        this.freePlace(
+          found,
+          lane.title,
+          below,
+          taken.filter((_, i) => i !== unmarked),
+        );
       if (!place) unplaced += 1;
       else
         notes.push(
@@ -215,30 +222,35 @@ export class Plot {
     return null;
   }
 
-  // One large number at the end of the lane's line
+  // One large number at the end of the lane's line, or over the start of the lines if it would cover one of them
   factor({ main, plain, speedup, notes, taken, colours }) {
     const size = FACTOR_SIZE * pageScale();
     const words = `${number(speedup, 1)}×`;
     measuring.font = `700 ${size}px sans-serif`;
     const wide = measuring.measureText(words).width + 16;
     const [seconds, tokens] = [main.found.x.at(-1), main.found.y.at(-1)];
-    const { x, y, right, top } = this.figure.placeOf(seconds, tokens);
-    const beside = x + wide < right && plain.found.x.at(-1) >= seconds;
-    const centre = beside ? Math.max(top - 4, y) : y + size;
+    const { x, y, left, right, top } = this.figure.placeOf(seconds, tokens);
+    const later = seconds + (wide * this.figure.view.x.full[1]) / (right - left);
+    const under = this.figure.placeOf(0, plain.lane.countAt(later)).y;
+    const centre = Math.max(top - 4, y);
+    const beside =
+      x + wide < right && plain.found.x.at(-1) >= seconds && under > centre + size * 0.6;
+    const start = beside ? x : left + 10;
+    const middle = beside ? centre : top + size * 0.6;
     taken.push({
-      left: beside ? x : x - wide,
-      right: beside ? x + wide : x,
-      top: centre - size * 0.6,
-      bottom: centre + size * 0.6,
+      left: start,
+      right: start + wide,
+      top: middle - size * 0.6,
+      bottom: middle + size * 0.6,
     });
     notes.push(
       note(words, {
-        x: seconds,
+        x: beside ? seconds : 0,
         y: tokens,
-        xanchor: beside ? "left" : "right",
-        xshift: beside ? 10 : 0,
+        xanchor: "left",
+        xshift: 10,
         yanchor: "middle",
-        yshift: y - centre,
+        yshift: y - middle,
         font: { size, color: colours.ink },
         bold: true,
       }),
@@ -272,7 +284,8 @@ export class Plot {
   playhead({ playhead, main, plain, mode, notes, shapes, taken, colours }) {
     const line = { color: colours.ink, width: 1 };
     shapes.push({ type: "line", x0: playhead, x1: playhead, y0: 0, y1: 1, yref: "paper", line });
-    const { x } = this.figure.placeOf(playhead, 0);
+    const { x, left, right } = this.figure.placeOf(playhead, 0);
+    const edge = x < left + 26 ? 1 : x > right - 26 ? -1 : 0; // there both numbers are on the inner side
     taken.push({ left: x - 26, right: x + 26, top: 0, bottom: this.figure.room.clientHeight });
     if (mode !== "tokens") return;
     for (const [lane, fill, side] of [
@@ -297,8 +310,8 @@ export class Plot {
         note(String(tokens), {
           x: playhead,
           y: tokens,
-          xanchor: side < 0 ? "right" : "left",
-          xshift: 9 * side,
+          xanchor: (edge || side) < 0 ? "right" : "left",
+          xshift: 9 * (edge || side),
           yanchor: side < 0 ? "bottom" : "top",
           bold: side < 0,
           font: { size: 12.5 * pageScale(), color: side < 0 ? colours.ink : colours.muted },

@@ -148,3 +148,54 @@ def test_an_idle_page_asks_for_no_frame(open_tab):
     )
     tab.clock.run_for(10_000)
     assert tab.evaluate("window.frames") == 0 and tab.get_attribute(WATCH, "data-drawn") == draw_count
+
+
+# Returns the boxes of the plot's names and numbers, and points of its lines about every pixel
+DRAWN = """() => {
+  const plot = document.querySelector('.columns .plot'), { left, top, right } = plot.getBoundingClientRect();
+  const { xaxis, yaxis } = plot._fullLayout;
+  const boxes = Object.fromEntries([...plot.querySelectorAll('.annotation')].map((note) => {
+    const box = note.querySelector('text').getBoundingClientRect();
+    return [note.textContent, [box.left, box.top, box.right, box.bottom]];
+  }));
+  const points = plot.data.flatMap(({ x, y, line }) => x.slice(1).flatMap((end, i) =>
+    Array.from({ length: 64 }, (_, k) => {
+      const across = x[i] + (end - x[i]) * k / 63, up = y[i] + (line.shape === 'hv' ? 0 : (y[i + 1] - y[i]) * k / 63);
+      return [left + xaxis._offset + xaxis.d2p(across), top + yaxis._offset + yaxis.d2p(up)];
+    })));
+  return { boxes, points, start: left + xaxis._offset, end: right };
+}"""
+
+
+def race_at(speedup: float) -> dict:
+    """Return the traces of a race in which all steps of a lane take the same time."""
+    traces = traces_of(length=60, nodes=8)
+    plain, steps = traces["autoregressive"]["steps"], traces["jakiro"]["steps"]
+    for step in plain:
+        step |= {"draft_ms": 0, "verify_ms": 20, "other_ms": 0}
+    for step in steps:
+        step |= {"draft_ms": 0, "verify_ms": 20 * len(plain) / len(steps) / speedup, "other_ms": 0}
+    return traces
+
+
+@pytest.mark.parametrize("width", [1366, 390])
+@pytest.mark.parametrize("speedup", [0.8, 1.04, 1.2, 2.5])
+def test_the_factor_covers_no_line(modules, speedup, width):
+    modules.set_viewport_size({"width": width, "height": 844})
+    opened(modules, race_at(speedup))
+    drawn = modules.evaluate(DRAWN)
+    (name,) = [name for name in drawn["boxes"] if name.endswith("×")]
+    left, top, right, bottom = drawn["boxes"][name]
+    assert right < drawn["end"]
+    # Digits are lower than their line
+    assert not [(x, y) for x, y in drawn["points"] if left < x < right and top + 8 < y < bottom - 8]
+
+
+def test_the_numbers_of_the_first_and_the_last_step_are_inside_the_plot(modules):
+    opened(modules, traces := race_at(2))
+    for step in (0, len(traces["jakiro"]["steps"]) - 1):
+        modules.evaluate("step => Jakiro.moves.seek(step)", step)
+        modules.wait_for_selector(f'svg.tree[data-step="{step}"]')
+        drawn = modules.evaluate(DRAWN)
+        numbers = [box for name, box in drawn["boxes"].items() if name.isdigit()]
+        assert numbers and all(drawn["start"] <= box[0] and box[2] <= drawn["end"] for box in numbers)
