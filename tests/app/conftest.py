@@ -29,7 +29,9 @@ from tests.server.served import PATIENCE, any_port, wait_until
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --process-per-site"
+    "--disable-component-update --disable-sync --process-per-site "
+    # Pages live for seconds: optimised code of their scripts costs more than it saves
+    "--js-flags=--no-opt,--no-maglev"
 )  # fmt: skip
 DESKTOP = {"width": 1440, "height": 900}
 # Gradio draws the fields of its form one by one

@@ -182,6 +182,7 @@ def test_whole_answers_follow_the_enumerated_distribution(words, sampling):
     assert any(step.accepted_path for step in steps) and any(not step.accepted_path for step in steps)
 
 
+@pytest.mark.rare
 def test_bound_detects_an_answer_without_its_penalties(words):
     model, generator = words
     free = SamplingParams(1.2, max_new_tokens=3)

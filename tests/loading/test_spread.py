@@ -119,6 +119,7 @@ def options_of(pair, **options) -> LoadOptions:
     return LoadOptions(str(pair / "target"), str(pair / "head"), **where | options)
 
 
+@pytest.mark.rare
 def test_pair_is_loaded_with_layers_on_disk_and_writes_the_same_texts(pair):
     generator = JakiroGenerator.load(options_of(pair))
     assert_on_disk(generator.target)
