@@ -307,7 +307,10 @@ class JakiroGenerator:
         return self._profiles[key]
 
     def _make_budget(self, method: Method, bounds: TreeConfig) -> TreeBudget | None:
-        """Return the budget of an answer with trees that choose their size; None for trees of a fixed size."""
+        """Return the budget of an answer with trees that choose their size.
+
+        None for trees of a fixed size, or if nothing was measured; then every tree has the size of `bounds`.
+        """
         profile = self.profile_of(method) if bounds.policy == "auto" and not bounds.root_only else None
         if profile is None:
             return None

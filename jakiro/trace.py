@@ -121,11 +121,14 @@ class Step:
         index: counted from 0.
         nodes: Draft tree; node 0 is the root.
         accepted_path: Accepted nodes from depth 1 on, root excluded, before any cut at the end of the completion.
-        bonus_token_id, bonus_piece: The token that the target adds itself, before any cut.
-        committed_ids: Tokens that the step adds to the completion, cut after a stop token or at the token limit.
+        bonus_token_id, bonus_piece: The token that the target adds itself, before any cut; None and no bytes if no
+            token can follow the accepted path, as in the last step of an answer that ends with "no_token".
+        committed_ids: Tokens that the step adds to the completion: the accepted path and the bonus token, cut after a
+            stop token, after the token that completes a stop text, or at the token limit.
         text: Text that the step adds; step 0 also contains the first token's text, at its start.
-        draft_ms, verify_ms, other_ms: Milliseconds of this request for drafting, the target's pass, and the rest.
-        plan: Size of the tree and its reason.
+        draft_ms, verify_ms, other_ms: Milliseconds of this request for drafting, for the target's pass over the tree,
+            and for the rest, which includes the comparison with the target's choices and the commit.
+        plan: Size of the drafted tree and its reason.
         logprobs: If requested (`SamplingParams.logprobs`), each committed token and the most likely ones.
         alternatives: If requested (`SamplingParams.record_alternatives`), one entry for each of committed_ids.
     """
@@ -133,7 +136,7 @@ class Step:
     index: int
     nodes: tuple[Node, ...]
     accepted_path: tuple[int, ...]
-    bonus_token_id: int
+    bonus_token_id: int | None
     bonus_piece: bytes
     committed_ids: tuple[int, ...]
     text: str

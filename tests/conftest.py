@@ -79,10 +79,10 @@ def tags(tmp_path, monkeypatch, without_compiled_functions):
 @pytest.fixture
 def on_a_pretended_gpu(monkeypatch, without_compiled_functions):
     """Return a simulated GPU without a pair; tiny models created inside the mode are placed on it."""
-    from tests.device_tags import PRETENDED, pretended
+    from tests.device_tags import PRETENDED, simulate_gpu
 
     monkeypatch.setattr("tests.support.DEVICE", PRETENDED)
-    return pretended(monkeypatch)
+    return simulate_gpu(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -159,10 +159,10 @@ class DeviceTags(TorchFunctionMode):
         return tree_map_only(str, lambda text: "cpu" if text.startswith("cuda") else text, arguments)
 
 
-def pretended(monkeypatch) -> DeviceTags:
-    """Return the mode, with the functions of torch.cuda replaced.
+def simulate_gpu(monkeypatch) -> DeviceTags:
+    """Replace functions of torch.cuda, so that the machine seems to have an H100; return the mode, not entered yet.
 
-    Cached tables for the device of an earlier mode are cleared.
+    The results that functions of the library have cached for a device are dropped.
     """
     # The collector does not list objects that a start has frozen
     modules = [module for name, module in sys.modules.items() if name.startswith(("jakiro.", "lab."))]
@@ -180,7 +180,7 @@ def pretended(monkeypatch) -> DeviceTags:
 def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
     """Return the mode, with a tiny pair in folders (`pair`) to load onto the simulated GPU."""
     monkeypatch.setenv("JAKIRO_CACHE", str(folder / "cache"))
-    mode = pretended(monkeypatch)
+    mode = simulate_gpu(monkeypatch)
     monkeypatch.setattr(placement, "free_memory", lambda device: 10**11)
     monkeypatch.setattr(loader, "choose_device", lambda device: PRETENDED if device is None else torch.device(device))
     save_pair(folder)

@@ -240,9 +240,9 @@ LINES = (
         ("forbidden-token-is-committed", "_outcome", "if math.isnan(", "if math.isinf("),
     )),
     ("jakiro.core.validation", "tests/drafters/test_faulty_drafters.py", (
-        ("any-root-is-accepted", "_find_node_error", "if token_ids[0] != root_id:", "if False:"),
-        ("any-token-is-accepted", "_find_node_error", "if not 0 <= token_id < vocab_size:", "if token_id < 0:"),
-        ("parents-may-come-later", "_find_node_error", "if not 0 <= parent < node:", "if parent < 0:"),
+        ("any-root-is-accepted", "find_node_error", "if token_ids[0] != root_id:", "if False:"),
+        ("any-token-is-accepted", "find_node_error", "if not 0 <= token_id < vocab_size:", "if token_id < 0:"),
+        ("parents-may-come-later", "find_node_error", "if not 0 <= parent < node:", "if parent < 0:"),
     )),
     ("app.page.v1", "tests/app/page/test_prompt_caches.py", (
         ("prompt-caches-are-shared-between-keys", "PageBackend.answer", "(caller.key, request.", "(None, request."),

@@ -77,7 +77,13 @@ def write_gguf(
 
 
 def random_blocks(kind: str, outputs: int, inputs: int, scale: float = 1.0) -> np.ndarray:
-    """Return random rows of a quantized type, with scales as in a trained model.
+    """Return random rows of a quantized type, with scales as in a trained model; the seed is fixed.
+
+    Args:
+        kind: name of a `GGMLQuantizationType`.
+        outputs: number of rows.
+        inputs: weights of a row, a multiple of the type's block size.
+        scale: size of the weights of K types; size of the block scales of other types.
 
     Returns:
         (outputs, bytes_per_row) uint8.

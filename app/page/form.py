@@ -16,7 +16,12 @@ from jakiro.drafters.registry import DEFAULT, METHODS, Methods
 
 
 def build(picker: Picker, numerics: str = words.EXACT, methods: Methods = METHODS) -> list:
-    """Build the drawer and return its fields."""
+    """Build the settings drawer and return its fields; the name of a field is its `elem_id`.
+
+    Args:
+        numerics: initial value of the field, `words.EXACT` or `words.FAST`.
+        methods: known methods; the fields list those of `offered_methods`.
+    """
     with gr.Column(elem_id="settings"):
         with gr.Row():
             gr.Markdown(f"## {words.SETTINGS}")

@@ -104,7 +104,9 @@ class _LanePacker:
         tokens = [(node.token_id, node.piece) for node in step.nodes]
         tokens += [(node.target_choice, node.target_choice_piece) for node in step.nodes]
         tokens += [alternative[:2] for place in step.alternatives for alternative in place.tokens]
-        for token_id, piece in (*tokens, (step.bonus_token_id, step.bonus_piece)):
+        if step.bonus_token_id is not None:
+            tokens.append((step.bonus_token_id, step.bonus_piece))
+        for token_id, piece in tokens:
             if sent.get(token_id) != piece:
                 sent[token_id] = piece
                 new[token_id] = pack_piece(piece)

@@ -28,10 +28,12 @@ class KnownPair:
 
     Attributes:
         name: unique name on the page; later pairs with the same name are numbered.
+        target: empty if it is unknown, because the head does not name its target.
         head: None for plain decoding and copied guesses only.
-        state: HERE, FETCH (must be downloaded from the Hub) or UNFIT.
-        reason: one sentence.
-        size: parameters and bytes of target and head in words; empty if they are not on this machine.
+        fusion: field of a Jakiro head's config, such as "decoupled"; empty for other heads and without a local config.
+        state: HERE, FETCH (must be downloaded) or UNFIT (cannot be used).
+        reason: one sentence that explains any of the states.
+        size: parameters and bytes of the local safetensors files of target and head in words; empty without such files.
     """
 
     name: str

@@ -45,10 +45,11 @@ _HUB_FRAMES = "https://huggingface.co https://*.hf.space"
 
 
 def launch_options(service: ModelService, files: dict[str, bytes], routes: Sequence[BaseRoute]) -> dict:
-    """Return arguments of Gradio's `launch` for limits, headers and closed addresses.
+    """Return arguments of Gradio's `launch`: middleware for headers and closed addresses, routes and limits.
 
     Args:
-        files: the page's own compressed files by name.
+        service: its limits are applied, and `/status` reports on it.
+        files: the page's own files by name, as gzip; each is served at "/NAME".
         routes: routes in addition to Gradio's.
     """
     limits = service.limits

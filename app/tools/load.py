@@ -26,13 +26,14 @@ class Reply:
     Attributes:
         update: the last update, as docs/api.md describes it; None after an error.
         error: the error message, if any.
-        sentences: messages while waiting.
-        first_seconds, total_seconds: seconds until the first token, and until the end.
+        messages: different messages of the updates in their order, such as the place in the queue.
+        first_seconds: seconds from the request to the first text; None without text.
+        total_seconds: seconds from the request to the end.
     """
 
     update: dict | None
     error: str | None
-    sentences: tuple[str, ...]
+    messages: tuple[str, ...]
     first_seconds: float | None
     total_seconds: float
 
@@ -83,19 +84,19 @@ class Call:
 
 def ask(address: str, question: str, max_new_tokens: int = 48) -> Reply:
     """Send one question as a separate visitor and wait for the end."""
-    start, first, last, sentences = time.monotonic(), None, None, []
+    start, first, last, messages = time.monotonic(), None, None, []
     stream = Call(address, "generate", [question, max_new_tokens, 0, 1, 0, 0, DEFAULT.name, "", None])
     for event, data in stream:
         if event == "error":
             stream.close()
             error = data.get("error") if isinstance(data, dict) else str(data)
-            return Reply(None, error, tuple(sentences), first, time.monotonic() - start)
+            return Reply(None, error, tuple(messages), first, time.monotonic() - start)
         last = data[0]
-        if last["message"] and last["message"] not in sentences:
-            sentences.append(last["message"])
+        if last["message"] and last["message"] not in messages:
+            messages.append(last["message"])
         if first is None and last["text"]:
             first = time.monotonic() - start
-    return Reply(last, None, tuple(sentences), first, time.monotonic() - start)
+    return Reply(last, None, tuple(messages), first, time.monotonic() - start)
 
 
 def crowd(address: str, clients: int, requests: int, max_new_tokens: int = 48) -> list[tuple[str, Reply]]:

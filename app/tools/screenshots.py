@@ -85,7 +85,14 @@ class NoModel:
 
 
 def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> Path | None:
-    """Save one picture and return its path; None if the page has no such tab."""
+    """Save one picture of a recorded answer and return its path; None if the page has no tab `picture.tab`.
+
+    Args:
+        tab: Playwright's page, with the size and the colour scheme of the picture.
+        address: address of the running page.
+        recording: name of the recorded answer.
+        folder: folder of the picture.
+    """
     tab.goto(f"{address}?recording={recording}")
     tab.wait_for_selector("svg.tree:visible, .ladder:visible")
     tab.wait_for_function("window.Plotly")

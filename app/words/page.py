@@ -345,12 +345,17 @@ BROWSER = {
     "sum_2": "**{guesses}** guessed → **{right}** right → **+1** from the model itself",
     "sum_3": "**{guesses}** guessed → **{right}** right → **+1** from the model itself = **{tokens} for one check**",
     "sum_cut": "**{guesses}** guessed → **{right}** right → the answer ends: **{tokens}** kept, {cut} cut off",
+    "sum_end": "**{guesses}** guessed → **{right}** right → no token can follow: **{tokens}** kept",
     "tree_sentence": (
         "Step {step} of {steps}: {candidates}, {levels}. {accepted} The model added {bonus}. "
         "Draft {draft}\u00a0ms, check {verify}\u00a0ms."
     ),
     "tree_sentence_cut": (
         "Step {step} of {steps}: {candidates}, {levels}. {accepted} The answer ends there; cut off: {cut}. "
+        "Draft {draft}\u00a0ms, check {verify}\u00a0ms."
+    ),
+    "tree_sentence_end": (
+        "Step {step} of {steps}: {candidates}, {levels}. {accepted} No token can follow. "
         "Draft {draft}\u00a0ms, check {verify}\u00a0ms."
     ),
     "tree_sentence_hidden": "Step {step} of {steps}: {candidates}, {levels}.",

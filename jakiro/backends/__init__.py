@@ -1,1 +1,1 @@
-"""Backends: the passes of a generation on one kind of device."""
+"""Backends, which run the passes of a generation on one kind of device, and `native`, compiled kernels for CPUs."""

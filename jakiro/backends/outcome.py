@@ -23,7 +23,7 @@ def read_outcome(tree: DraftTree, verification: Verification) -> Outcome:
 
 
 def pack(tree: DraftTree, verification: Verification) -> Tensor:
-    """Return (values,) float64: the int columns, end and flag, then the float columns and the evidence."""
+    """Return (values,) float64: int columns, `end`, `needs_full_sort`, float columns and flattened evidence."""
     columns = _columns(tree, verification)
     ints, floats = [columns[name].long() for name in _INTS], [columns[name] for name in _FLOATS]
     ints += [verification.end[None], verification.needs_full_sort[None].long()]

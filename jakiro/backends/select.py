@@ -1,14 +1,18 @@
-"""Selection of the backend of a loaded model."""
+"""Selection of the backend of a loaded model.
+
+Compiled code for CPUs is no backend: `jakiro.ops.kernels` selects it, and the torch backend's passes call it.
+"""
 
 from collections.abc import Sequence
 from importlib import import_module
 
 from jakiro.backends.torch_backend import TorchBackend
-from jakiro.core.backend import Backend
+from jakiro.core.backend import Backend, CreateBackend
 from jakiro.drafters.base import Drafter
 from jakiro.models.target import TargetModel
 
-# Modules with a function `create_backend`; the first that returns a backend is used, else the reference backend.
+# Modules with a function `create_backend`, see `CreateBackend`; the first that returns a backend is used, else the
+# reference backend.
 # A backend is removed with its folder and its line here
 BACKENDS = (
     "jakiro.backends.cuda_graphs.backend",
@@ -30,7 +34,7 @@ def select_backend(
     if target.weights.is_spread:
         return TorchBackend(target), notices
     for module in BACKENDS:
-        create_backend = import_module(module).create_backend
+        create_backend: CreateBackend = import_module(module).create_backend
         backend, notice = create_backend(target, drafters, graphs, side_by_side, fewest_steps)
         notices += [notice] if notice else []
         if backend is not None:

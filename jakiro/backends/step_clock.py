@@ -11,7 +11,8 @@ class StepClock:
     """Wall-clock times of a step, for a device such as the CPU whose operations block the host until they are done.
 
     Attributes:
-        draft_ms, verify_ms: milliseconds measured so far.
+        draft_ms, verify_ms: milliseconds of drafting and of the target's pass so far, named as in `Step`. `other_ms`
+            includes the comparison with the target's choices, `BackendSession.verify`.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class StepClock:
         self.draft_ms += 1000 * (time.perf_counter() - start)
 
     @contextmanager
-    def verify(self) -> Iterator[None]:
+    def target_pass(self) -> Iterator[None]:
         """Count the time of the block as the target's pass."""
         start = time.perf_counter()
         yield
@@ -63,7 +64,7 @@ class CudaStepClock(StepClock):
         self._device = device
         # Start and end of each block; None after `read_events`
         self._draft_events: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
-        self._verify_events: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
+        self._pass_events: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
         self._paused_ms = 0.0
 
     @contextmanager
@@ -77,10 +78,10 @@ class CudaStepClock(StepClock):
         self._draft_events.append((start, self._record_event()))
 
     @contextmanager
-    def verify(self) -> Iterator[None]:
+    def target_pass(self) -> Iterator[None]:
         start = self._record_event()
         yield
-        self._verify_events.append((start, self._record_event()))
+        self._pass_events.append((start, self._record_event()))
 
     def resume(self) -> None:
         self._paused_ms += 1000 * (time.perf_counter() - self._paused_at)
@@ -88,9 +89,9 @@ class CudaStepClock(StepClock):
 
     def read_events(self) -> None:
         self.draft_ms = sum(start.elapsed_time(end) for start, end in self._draft_events)
-        self.verify_ms = sum(start.elapsed_time(end) for start, end in self._verify_events)
+        self.verify_ms = sum(start.elapsed_time(end) for start, end in self._pass_events)
         self._overlapped_ms = min(self.draft_ms, self._paused_ms)
-        self._draft_events = self._verify_events = None
+        self._draft_events = self._pass_events = None
 
     def _record_event(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

@@ -41,10 +41,10 @@ class TorchBackend:
         return TorchBackend(target)
 
     def open(
-        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_tokens: int
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_length: int
     ) -> "TorchSession":
         num_nodes = 1 if tree.root_only else max(tree.nodes, MAX_CHAIN + 1)
-        return TorchSession(self.target, drafter, sampling, max_tokens + self.target.row_bucket(num_nodes))
+        return TorchSession(self.target, drafter, sampling, max_length + self.target.row_bucket(num_nodes))
 
     def close(self, session: "TorchSession") -> None:
         """Do nothing: the session's memory is freed with the session."""
@@ -73,7 +73,7 @@ class TorchSession:
         self._scores: Scores | None = None
         self._processed_logits: Tensor | None = None
         # Committed rows of the cache; the rows of the scored tree follow them
-        self._num_committed = 0
+        self._num_rows = 0
 
     @property
     def draft_noise(self) -> NoiseSource:
@@ -87,7 +87,7 @@ class TorchSession:
 
     def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
         features, logits = self.target.prefill(prompt_ids, self.cache)
-        self._num_committed = self.cache.length
+        self._num_rows = self.cache.length
         return features, logits
 
     def begin(self, root: Tensor, processors: LogitsProcessorList | None = None) -> None:
@@ -100,13 +100,13 @@ class TorchSession:
         return tree
 
     def score(self, tree: DraftTree) -> None:
-        if self.cache.length > self._num_committed:
-            self.cache.keep(self._num_committed, [])
+        if self.cache.length > self._num_rows:
+            self.cache.keep(self._num_rows, [])
         self._scores = self.target.score(tree, self.cache)
 
     def verify(self, tree: DraftTree, whole_vocabulary: bool = False) -> Outcome:
         options = {"prefix_length": self.target.vocab_size} if whole_vocabulary else {}
-        mask, logits, root_position = self._scores.mask, self._scores.logits, self._num_committed
+        mask, logits, root_position = self._scores.mask, self._scores.logits, self._num_rows
         if self._processors is not None:
             logits = self._processors.adjust(logits, tree, mask)
         noise_rows = None
@@ -124,9 +124,9 @@ class TorchSession:
 
     def commit(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
         path = [0, *outcome.accepted_path]
-        self.cache.keep(self._num_committed, path)
-        self._num_committed = self.cache.length
+        self.cache.keep(self._num_rows, path)
+        self._num_rows = self.cache.length
         device = self.target.device
-        ids = torch.tensor(outcome.committed_ids, dtype=torch.int64, device=device)
+        ids = torch.tensor(outcome.new_ids, dtype=torch.int64, device=device)
         self.root = ids[-1:]
         return ids, self._scores.features.index_select(0, torch.tensor(path, device=device))

@@ -82,7 +82,7 @@ def head_findings(options: LoadOptions, corpus: str | None = None, prompts: str 
 
 
 def _check_features(pair: registry.Pair, bound: BoundHead) -> Finding:
-    """Compare weights and dtype of the target with the ones used in training."""
+    """Compare the hash of the target's weights with the one of the training, and report the dtypes of both."""
     trained_for = bound.head.config.target_sha256
     warning = registry.head_warning(pair.head_name, trained_for, pair.target_name, bound.sha256)
     if warning:

@@ -120,10 +120,14 @@ def estimate(shape: Shape, card: Card) -> Estimate:
 
 
 def estimate_target(target: str, card: str | None) -> Iterator[Finding]:
-    """Yield the estimates of a target on one card, or on all cards.
+    """Yield the assumptions, then the estimate of a target on each card; it is not `ok` if 16-bit weights do not fit.
+
+    Args:
+        target: a name in `SHAPES`, or a target whose config can be loaded.
+        card: a name in `CARDS` in any case; None for all cards.
 
     Raises:
-        ValueError: the card or the target is unknown.
+        ValueError: the card or the target is unknown; raised at the first iteration.
     """
     if card is not None and card.lower() not in CARDS:
         raise ValueError(f"Unknown card {card!r}; choose one of {', '.join(CARDS)}.")

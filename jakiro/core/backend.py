@@ -1,9 +1,11 @@
 """Protocol of a backend, which does all work of an answer that runs on a device.
 
 The loop in `jakiro/decode/loop.py` calls only these methods. `jakiro/backends/torch_backend.py` is the readable
-reference; `jakiro/backends/cuda_graphs/` captures the same passes at fixed addresses.
+reference; `jakiro/backends/cuda_graphs/` captures the same passes at fixed addresses. `jakiro/backends/native/` is no
+backend: it contains kernels for CPUs that the reference's passes call.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -20,6 +22,8 @@ class BackendSession(Protocol):
 
     Attributes:
         root: (1,) int64, the last committed token.
+        cache: the target's KV cache. If the backend has no `fixed_size`, it must have the method `extend` of
+            `jakiro.ops.cache.RowCache`: `device_profile` adds rows without a pass, to time passes after a long text.
         drafter: the answer's `jakiro.drafters.base.Drafter`, or a version of it for CUDA graphs.
         draft_noise: the noise with which the target samples; drafters add it to their own scores, so that they predict
             the sample.
@@ -29,6 +33,7 @@ class BackendSession(Protocol):
     """
 
     root: Tensor
+    cache: Any
     drafter: Any
     draft_noise: NoiseSource
     can_draft_ahead: bool
@@ -60,10 +65,15 @@ class BackendSession(Protocol):
         """Return the tree in the memory that `score` reads; `score` calls it if necessary."""
 
     def score(self, tree: DraftTree) -> None:
-        """Run the target over all nodes of a tree in one pass."""
+        """Run the target over all nodes of a tree in one pass.
+
+        It may be called again without a `commit`; then the rows of the earlier tree are dropped.
+        """
 
     def verify(self, tree: DraftTree, whole_vocabulary: bool = False) -> Outcome:
-        """Verify the scored tree and copy the outcome to the host: the step's one device-to-host copy.
+        """Compare the scored tree with the target's choices and copy the outcome to the host, the step's one copy.
+
+        This runs no pass of the target: `Step.verify_ms` is the time of `score`, and this time is in `Step.other_ms`.
 
         Args:
             whole_vocabulary: sort all logits for top-k and top-p, as `Outcome.needs_full_sort` requests.
@@ -114,15 +124,28 @@ class Backend(Protocol):
         """
 
     def open(
-        self, drafter: Any, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_tokens: int
+        self, drafter: Any, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_length: int
     ) -> BackendSession:
         """Return the state of a new answer.
 
         Args:
-            drafter: a `jakiro.drafters.base.Drafter`.
+            drafter: a `jakiro.drafters.base.Drafter`; plain decoding has one too.
             tree: the largest tree that the answer drafts.
-            max_tokens: upper bound of prompt and answer together.
+            num_prompt_tokens: tokens of the prompt, with the given beginning of the answer.
+            max_length: upper bound of the tokens of prompt and answer together.
         """
 
     def close(self, session: BackendSession) -> None:
         """Release the state of an answer; a second call has no effect."""
+
+
+class CreateBackend(Protocol):
+    """Signature of `create_backend`, which every module in `jakiro.backends.select.BACKENDS` has."""
+
+    def __call__(
+        self, target: Any, drafters: Sequence, graphs: bool, side_by_side: int, fewest_steps: int
+    ) -> tuple[Backend | None, str | None]:
+        """Return a backend for the target, or None, and a notice for the user, or None.
+
+        `jakiro.backends.select.select_backend` documents the arguments.
+        """

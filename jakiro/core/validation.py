@@ -31,13 +31,13 @@ def find_tree_error(tree: DraftTree, root: Tensor, vocab_size: int, max_nodes: i
             return f"its evidence {name} has the shape {tuple(matrix.shape)}; expected {num_nodes} rows"
     root_id, *numbers = torch.cat([root, tree.token_ids, tree.parents, tree.depths, tree.proposers]).tolist()
     columns = [numbers[start : start + num_nodes] for start in range(0, len(numbers), num_nodes)]
-    error, depth = _find_node_error(*columns, root_id, vocab_size, num_proposers), max(columns[2])
+    error, depth = find_node_error(*columns, root_id, vocab_size, num_proposers), max(columns[2])
     if error is None and depth > tree.max_depth:
         error = f"its max_depth is {tree.max_depth}, but a node has depth {depth}"
     return error
 
 
-def _find_node_error(
+def find_node_error(
     token_ids: list[int],
     parents: list[int],
     depths: list[int],
@@ -46,6 +46,7 @@ def _find_node_error(
     vocab_size: int,
     num_proposers: int,
 ) -> str | None:
+    """Return the first error in the columns of a tree on the host, or None; see `find_tree_error`."""
     if token_ids[0] != root_id:
         return f"its root is token {token_ids[0]}, but the last committed token is {root_id}"
     if parents[0] != -1 or depths[0] != 0:

@@ -3,8 +3,9 @@
 A node is right if and only if its token equals the target's own choice after its parent. The accepted path ends at the
 deepest node that is right together with all its ancestors. The step then adds the target's own choice after this node.
 vLLM calls this token a recovered token if a candidate was rejected, and a bonus token otherwise; this code uses the
-name `bonus_token_id` for both. The functions do not copy device tensors to the host, because a copy waits for the
-device.
+name `bonus_token_id` for both. On a CPU with compiled kernels one call computes the same.
+
+The functions do not copy device tensors to the host, because a copy waits for the device.
 """
 
 from dataclasses import dataclass
@@ -82,8 +83,11 @@ class Outcome:
         return [self.token_ids[index] for index in self.accepted_path]
 
     @property
-    def committed_ids(self) -> list[int]:
-        """Token ids of the accepted path, then the bonus token if there is one."""
+    def new_ids(self) -> list[int]:
+        """Token ids of the accepted path, then the bonus token if there is one.
+
+        The end of the completion may cut them: `Step.committed_ids` are the ids after that cut.
+        """
         bonus = [] if self.bonus_token_id is None else [self.bonus_token_id]
         return self.accepted_ids + bonus
 
@@ -110,8 +114,9 @@ def verify(
         prefix_length: Number of largest logits to which top-k and top-p are applied; `needs_full_sort` is set if they
             are too few.
     """
-    keyed = isinstance(sampling, SamplingParams) and (noise_rows is not None or not sampling.unfiltered)
-    native = kernels.current().sampling_for(logits) if keyed else None
+    # The compiled call reads settings on the host; unfiltered sampling also requires precomputed noise
+    has_inputs = isinstance(sampling, SamplingParams) and (noise_rows is not None or not sampling.unfiltered)
+    native = kernels.current().sampling_for(logits) if has_inputs else None
     if native is not None:
         return _verify_in_one_call(native, tree, logits, sampling, noise_rows, root_position)
     positions = tree.depths + (root_position + 1)
@@ -135,11 +140,11 @@ def _verify_in_one_call(
     noise_rows: Tensor | None,
     root_position: int,
 ) -> Verification:
-    temperature, dropped = 1.0 if sampling.greedy else sampling.temperature, None
+    temperature, filters = 1.0 if sampling.greedy else sampling.temperature, None
     if not sampling.unfiltered:
         noise_rows = None
         if not sampling.greedy:
             limits = sampling.top_k, sampling.top_p, sampling.log_min_p
-            dropped = native.filters(*limits, sampling.seed, root_position + 1)
-    *columns, end = native.verify(logits, temperature, noise_rows, dropped, tree.token_ids, tree.parents, tree.depths)
+            filters = native.filters(*limits, sampling.seed, root_position + 1)
+    *columns, end = native.verify(logits, temperature, noise_rows, filters, tree.token_ids, tree.parents, tree.depths)
     return Verification(*columns, end, False)

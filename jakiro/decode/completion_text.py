@@ -31,15 +31,18 @@ class CompletionText:
         self._undecoded_ids: list[int] = []
         self._ready = ""
 
-    def take(self, committed_ids: list[int]) -> list[int]:
-        """Return the newly committed tokens that belong to the completion.
+    def take(self, new_ids: list[int]) -> list[int]:
+        """Return those of a step's tokens that belong to the completion.
+
+        They are cut at the limit, then after the first stop token, then after the token that completes a stop text. If
+        several of these apply, the end reason is that of the stop text, then of the stop token, then of the limit.
 
         Without stop texts nothing is decoded until `text` is called.
         """
-        completion_ids = committed_ids[: self._limit - self.num_tokens]
-        stops = [index for index, token_id in enumerate(completion_ids) if token_id in self._stop_ids]
-        if stops:
-            completion_ids = completion_ids[: stops[0] + 1]
+        completion_ids = new_ids[: self._limit - self.num_tokens]
+        stop_places = [index for index, token_id in enumerate(completion_ids) if token_id in self._stop_ids]
+        if stop_places:
+            completion_ids = completion_ids[: stop_places[0] + 1]
         if self._until_stop is None:
             self._undecoded_ids += completion_ids
         else:
@@ -47,7 +50,7 @@ class CompletionText:
         self.num_tokens += len(completion_ids)
         if self._until_stop is not None and self._until_stop.found:
             self.end_reason = "stop"
-        elif stops:
+        elif stop_places:
             self.end_reason = "eos"
         elif self.num_tokens >= self._limit:
             self.end_reason = self._limit_reason

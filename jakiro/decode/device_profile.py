@@ -39,7 +39,7 @@ class DeviceProfile:
     """Costs of passes on one device.
 
     Attributes:
-        verify_ms: (nodes, milliseconds) of a target pass; the first entry is a plain pass.
+        verify_ms: (nodes, milliseconds) of a target pass, named as in `Step`; the first entry is a plain pass.
         draft_ms: (levels, milliseconds) of a draft; empty for a method without draft passes.
         key: names of the hardware and number of threads.
         context: tokens before the root during the measurement.
@@ -52,7 +52,7 @@ class DeviceProfile:
     context: int = 0
     further_ms: Line = ()
 
-    def verify(self, nodes: int, context: int = 0) -> float:
+    def pass_ms(self, nodes: int, context: int = 0) -> float:
         """Return the milliseconds of a target pass over `nodes` nodes with `context` tokens before the root."""
         added_ms = interpolate(self.further_ms, nodes) * max(context - self.context, 0) / 1000
         return interpolate(self.verify_ms, nodes) + added_ms

@@ -65,7 +65,7 @@ class Stream:
         self._pending: PendingDraft | None = None
         largest_tree, num_prompt_tokens = context.largest_tree(request.tree), len(request.prompt_ids)
         self._backend = context.backend.open(
-            context.drafter, limited.sampling, largest_tree, num_prompt_tokens, limited.max_tokens
+            context.drafter, limited.sampling, largest_tree, num_prompt_tokens, limited.max_length
         )
         self._release = weakref.finalize(self, context.backend.close, self._backend)
         self._release.atexit = False
@@ -124,9 +124,15 @@ class Stream:
         return self.trace.end_reason is not None
 
     @property
-    def _num_committed(self) -> int:
+    def _num_tokens(self) -> int:
         """Number of tokens of prompt and completion."""
         return self.trace.header.num_prompt_tokens + self._completion.num_tokens
+
+    @property
+    def _root_id(self) -> int:
+        """The last committed token, which is the root of the next tree."""
+        steps = self.trace.steps
+        return steps[-1].committed_ids[-1] if steps else self.trace.header.first_token_id
 
     def __iter__(self) -> "Stream":
         return self
@@ -157,9 +163,10 @@ class Stream:
     def _step(self) -> Step:
         """Draft a tree, score it, verify it and commit the accepted tokens."""
         clock, plan, proposal = self._take_draft()
-        with clock.verify():
+        with clock.target_pass():
             self._backend.score(proposal.tree)
         outcome, needed_full_sort = self._verify(proposal, clock)
+        self._checker.check_outcome(outcome, self._root_id)
         logit_records = self._recorder.read_step_logits(self._backend, outcome)
         committed = self._commit(outcome)
         is_dead_end = outcome.bonus_token_id is None
@@ -194,7 +201,7 @@ class Stream:
         with clock.draft():
             plan = None
             if self._context.budget is not None:
-                plan = self._context.budget.next_tree(self._num_committed - 1)
+                plan = self._context.budget.next_tree(self._num_tokens - 1)
             proposal = self._propose(plan)
         return PendingDraft(clock, plan, proposal)
 
@@ -224,7 +231,7 @@ class Stream:
                 drafted_tokens=plan.expected_tokens - 1,
             )
         proposal = self._session.propose(request)
-        self._checker.check(proposal, self._backend.root, self._session.num_tokens, self._num_committed)
+        self._checker.check(proposal, self._backend.root, self._session.num_tokens, self._num_tokens)
         return proposal if proposal.tree is not None else replace(proposal, tree=self._backend.root_tree())
 
     def _verify(self, proposal: Proposal, clock: StepClock) -> tuple[Outcome, bool]:
@@ -239,7 +246,7 @@ class Stream:
         """Commit the accepted tokens and return them for the drafter."""
         logits = self._backend.logits(len(outcome.token_ids)) if self._context.method.needs.logits else None
         ids, features = self._backend.commit(outcome)
-        token_ids = outcome.committed_ids
+        token_ids = outcome.new_ids
         ids, features = ids[: len(token_ids)], features[: len(token_ids)]
         committed = Committed(token_ids, ids, features, outcome, logits)
         if self._growing_prefix is not None:
@@ -254,6 +261,7 @@ class Stream:
     def _update_budget(self, plan: Plan | None, proposal: Proposal, outcome: Outcome, clock: StepClock) -> None:
         """Update the tree budget with the result of a step."""
         if plan is not None:
+            # A proposal with a note, such as a copy of earlier text, has not the planned tree
             accepted = len(outcome.accepted_path) if proposal.note is None else None
             times = clock.draft_ms, clock.verify_ms, clock.other_ms
             with clock.draft():

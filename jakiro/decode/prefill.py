@@ -139,6 +139,12 @@ def choose_first_token(
     """Choose the token after the prompt, by the same rule as in every step.
 
     The prompt's last token is verified as a root-only tree, so its choice is the first token.
+
+    Args:
+        processors: they have seen the prompt; None if the request has none.
+
+    Raises:
+        ValueError: no token can follow, because the settings forbid every token or the logits are NaN.
     """
     prompt_ids, logits = prefilled.prompt_ids, prefilled.logits
     tree, position, noise = DraftTree.root_only(prompt_ids[-1:]), len(prompt_ids) - 1, KeyedNoise(sampling.seed)

@@ -78,7 +78,7 @@ class StepRecorder:
         """Return the step of a finished result."""
         outcome, index, num_committed = result.outcome, self.num_steps, len(result.committed_ids)
         nodes = make_nodes(outcome, self.token_text, self.proposers, result.forbidden)
-        last_node = nodes[[0, *outcome.accepted_path][-1]]
+        bonus_token_id = outcome.bonus_token_id
         plan = grown_plan(result.plan, outcome, result.note, result.needed_full_sort, self.is_plain)
         if self.note:
             plan = replace(plan, why=f"{plan.why} {self.note}")
@@ -87,8 +87,8 @@ class StepRecorder:
             index=index,
             nodes=nodes,
             accepted_path=tuple(outcome.accepted_path),
-            bonus_token_id=last_node.target_choice,
-            bonus_piece=last_node.target_choice_piece,
+            bonus_token_id=bonus_token_id,
+            bonus_piece=b"" if bonus_token_id is None else self.token_text.piece(bonus_token_id),
             committed_ids=tuple(result.committed_ids),
             text=result.text,
             draft_ms=clock.draft_ms if index else clock.draft_ms + self.opening_draft_ms,
@@ -101,7 +101,7 @@ class StepRecorder:
 
     def read_step_logits(self, backend: BackendSession, outcome: Outcome) -> LogitRecords:
         """Read the logits of the tokens that a step commits, if the request records them; call before `commit`."""
-        num_nodes, token_ids = len(outcome.token_ids), outcome.committed_ids
+        num_nodes, token_ids = len(outcome.token_ids), outcome.new_ids
         path = [0, *outcome.accepted_path][: len(token_ids)]
         return self.read_logits(
             token_ids, lambda: backend.logits(num_nodes)[path], lambda: backend.processed_logits(num_nodes)[path]

@@ -90,7 +90,7 @@ class GenerationRequest:
         return self.prompt_ids[self.answer_start :]
 
     @property
-    def max_tokens(self) -> int:
+    def max_length(self) -> int:
         """Upper bound of prompt and completion together."""
         return self.answer_start + self.sampling.max_new_tokens
 

@@ -33,17 +33,17 @@ def candidate_sizes(
     """
     if fixed_size is not None:
         return NO_DRAFT, TreeSize(min(fixed_size.levels, bounds.depth), min(fixed_size.nodes, bounds.nodes))
-    least_gain = SPEEDUP / profile.verify(1)
+    least_gain = SPEEDUP / profile.pass_ms(1)
     nodes = 2
     while nodes < bounds.nodes:
-        row_ms = profile.verify(nodes + 1) - profile.verify(nodes)
+        row_ms = profile.pass_ms(nodes + 1) - profile.pass_ms(nodes)
         if RANK_RATE / nodes**2 < least_gain * row_ms:
             break
         nodes += 1
 
     def tokens_per_ms(levels: int) -> float:
         tokens = sum(DEPTH_RATE**level for level in range(levels + 1))
-        return tokens / (profile.verify(nodes) + profile.draft(levels))
+        return tokens / (profile.pass_ms(nodes) + profile.draft(levels))
 
     return NO_DRAFT, TreeSize(max(range(1, min(bounds.depth, nodes - 1) + 1), key=tokens_per_ms), nodes)
 
@@ -61,12 +61,12 @@ class TreeBudget:
 
     def __init__(self, profile: DeviceProfile, sizes: Sequence[TreeSize]) -> None:
         self.profile, self.sizes = profile, tuple(sizes)
-        row_ms = (profile.verify(1 + MAX_CHAIN) - profile.verify(1)) / MAX_CHAIN
-        self.least_chance = SPEEDUP * row_ms / profile.verify(1)
+        row_ms = (profile.pass_ms(1 + MAX_CHAIN) - profile.pass_ms(1)) / MAX_CHAIN
+        self.least_chance = SPEEDUP * row_ms / profile.pass_ms(1)
         # Moving average of the accepted tokens of a drafted tree
         self._accepted = INITIAL_ACCEPTED
         # Measured time divided by profiled time
-        self._verify_pace = self._draft_pace = 1.0
+        self._pass_pace = self._draft_pace = 1.0
         # Milliseconds of a step besides its draft and its pass
         self._other_ms: float | None = None
         self._context = 0
@@ -95,13 +95,11 @@ class TreeBudget:
         """
         self._other_ms = other_ms if self._other_ms is None else _follow(self._other_ms, other_ms)
         if accepted is not None:
-            self._verify_pace = _follow_pace(
-                self._verify_pace, verify_ms, self.profile.verify(plan.nodes, self._context)
-            )
+            self._pass_pace = _follow_pace(self._pass_pace, verify_ms, self.profile.pass_ms(plan.nodes, self._context))
         if not plan.levels:
             # Move both averages slowly back, so that a tree is tried again later: other load on the machine may have
             # ended, and the text may have become easier to predict
-            self._draft_pace += FADE * (self._verify_pace - self._draft_pace)
+            self._draft_pace += FADE * (self._pass_pace - self._draft_pace)
             self._accepted += FADE * (INITIAL_ACCEPTED - self._accepted)
         elif accepted is not None:
             self._draft_pace = _follow_pace(self._draft_pace, draft_ms, self.profile.draft(plan.levels))
@@ -109,7 +107,7 @@ class TreeBudget:
 
     def _predict_ms(self, size: TreeSize) -> float:
         """Return the predicted milliseconds of a step with a tree of this size, at this answer's measured speed."""
-        verify_ms = self._verify_pace * self.profile.verify(size.nodes, self._context)
+        verify_ms = self._pass_pace * self.profile.pass_ms(size.nodes, self._context)
         return verify_ms + self._draft_pace * self.profile.draft(size.levels) + (self._other_ms or 0.0)
 
 

@@ -1,7 +1,11 @@
 """The contract of drafting methods: a description, a drafter with its weights, and a session per request.
 
 A method is one file in `jakiro/drafters/`. The acceptance rule never reads the draft's probabilities, so every drafter
-is lossless; the quality of its candidates determines the speed only.
+with valid trees is lossless; the quality of its candidates determines the speed only. A tree is valid if its root is
+the last committed token and siblings are different tokens; `checking.py` stops an answer with an invalid tree.
+
+In each step `jakiro/decode/loop.py` calls `propose`, unless the tree budget plans no draft, and after the commit
+`observe`.
 """
 
 import math
@@ -94,12 +98,14 @@ class Method:
         sentence: Description in one sentence.
         paper: arXiv number, or None.
         proposers: Usual proposers; a loaded drafter has its own.
-        load: Creates the drafter.
+        load: Creates the drafter for generation from `Resources`; every method has this function.
         aliases: Older names of the method.
         drafts: Whether it runs draft passes.
         trains: Config fields of the heads trained for this method, or None if it has no heads of its own. Their kind is
             the first one in `needs.head`.
-        drafter: Creates the drafter from a head of that kind, bound to its target, and the head's info.
+        drafter: Creates the drafter from a given head of that kind, bound to its target, and the head's info, for
+            training and measurements; None if no kind of head belongs to the method. `head.head_method` derives
+            `load` from it.
         kind: Kind of such heads, if `heads.kinds` does not contain it.
         asks: What users must provide, and with which option; None if a head can be downloaded or trained.
     """
@@ -259,13 +265,18 @@ class DraftSession(ABC):
 
     @abstractmethod
     def propose(self, request: DraftRequest) -> Proposal:
-        """Return a tree within the bounds of the request; its root is the last committed token."""
+        """Return a tree within the bounds of the request; its root is the last committed token.
+
+        The request does not contain that token. It is the last one of `Context.ids`, then of `Committed.ids` in
+        `observe`, so the session must store it. A step without a draft skips this call.
+        """
 
     @abstractmethod
     def observe(self, committed: Committed) -> None:
-        """Process the tokens that a step committed; called after every step, even if another source proposed its tree.
+        """Process the tokens that a step committed, even if another source proposed its tree or nothing was drafted.
 
-        Overriding methods must call `super().observe(committed)`.
+        It is called after every step, except for the last one of an answer that no token can follow. Subclasses of a
+        session that implements it, such as `ChainSession`, must call `super().observe(committed)`.
         """
 
     def head_rows(self) -> Mapping[object, Tensor]:
@@ -279,7 +290,8 @@ class DraftSession(ABC):
     def rewind(self, length: int) -> None:
         """Forget all but the first `length` tokens of prompt and completion; statistics may be kept.
 
-        The next call is `observe`, with the tokens that now follow.
+        The next call is `observe`, with the tokens that now follow. Decoding does not call it; the measurement of draft
+        times (`jakiro.decode.device_profile`) does.
         """
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from jakiro.core.tree import DraftTree
-from jakiro.core.validation import find_tree_error
+from jakiro.core.validation import find_node_error, find_tree_error
+from jakiro.core.verify import Outcome
 from jakiro.drafters.base import Drafter, DraftSession, Proposal
 
 # Also check every tree on a device where reading it costs time
@@ -43,10 +44,13 @@ def check_chain(
 class ProposalChecker:
     """Checks the proposals of one session.
 
+    If tensors are on the host, every tree is checked before the target scores it. On a GPU that check blocks the host,
+    so only the first tree of a drafter from outside the package is checked then, unless `DEBUG_VARIABLE` is set.
+    `check_outcome` checks the other trees before their tokens are committed.
+
     Args:
         max_nodes: nodes that fit into the target's cache, root included.
-        reads_are_free: whether tensors are on the host. If not, a check waits for the device; then only the first tree
-            is checked, and only if the drafter is from outside the package, unless `DEBUG_VARIABLE` is set.
+        reads_are_free: tensors are on the host.
     """
 
     def __init__(
@@ -54,9 +58,9 @@ class ProposalChecker:
     ) -> None:
         self._vocab_size, self._max_nodes = vocab_size, max_nodes
         self._num_proposers = len(drafter.proposers)
-        self._drafting_class, is_external = _drafting_class(session)
+        self._drafting_class, self._is_external = _drafting_class(session)
         self._checks_all = reads_are_free or bool(os.environ.get(DEBUG_VARIABLE))
-        self._checks_next = self._checks_all or is_external
+        self._checks_next = self._checks_all or self._is_external
 
     def check(
         self, proposal: Proposal, root: Tensor, num_observed: int | None = None, num_committed: int | None = None
@@ -80,6 +84,26 @@ class ProposalChecker:
             return
         self._checks_next = self._checks_all
         error = find_tree_error(proposal.tree, root, self._vocab_size, self._max_nodes, self._num_proposers)
+        if error is not None:
+            self._fail(f"proposed an invalid tree: {error}")
+
+    def check_outcome(self, outcome: Outcome, root_id: int) -> None:
+        """Check a scored tree that `check` did not check, with the columns that the step copied to the host.
+
+        For the package's own drafters only the root is checked.
+
+        Args:
+            root_id: the last committed token.
+
+        Raises:
+            DrafterError: the tree is invalid.
+        """
+        if self._checks_all:
+            return
+        num_nodes = len(outcome.token_ids) if self._is_external else 1
+        columns = outcome.token_ids, outcome.parents, outcome.depths, outcome.proposers
+        columns = (column[:num_nodes] for column in columns)
+        error = find_node_error(*columns, root_id, self._vocab_size, self._num_proposers)
         if error is not None:
             self._fail(f"proposed an invalid tree: {error}")
 

@@ -179,7 +179,8 @@ class HeadSession(DraftSession):
     def _ranking_noise(self, num_committed: int, request: DraftRequest) -> Tensor | None:
         """Return the addends of log probabilities for ranking candidates, (depth, draft vocabulary), or None.
 
-        It is the target's noise at the positions after the root. The root's row includes the request's draft bias.
+        It is the target's noise at the positions after the root: row t of the head's cache belongs to token
+        t + skipped_tokens of the text, and the root is the last row. The root's row includes the request's draft bias.
         """
         tree, noise = request.tree, None
         if tree.shared_noise and not self.sampling.greedy:

@@ -9,7 +9,13 @@ from jakiro.drafters.base import Committed, Context, DraftRequest, DraftSession,
 
 
 def limited(begin: Callable[[], DraftSession], max_positions: int | None, prompt: Context) -> DraftSession:
-    """Return the session that `begin` creates, limited to `max_positions`; None for no limit."""
+    """Return the session that `begin` creates, limited to `max_positions`.
+
+    Args:
+        begin: Creates the session; not called if `prompt` is longer than the limit.
+        max_positions: Positions that the head was trained for; None for no limit.
+        prompt: Context of the session; only its number of tokens is used.
+    """
     if max_positions is None:
         return begin()
     length = len(prompt.token_ids)

@@ -27,7 +27,14 @@ from jakiro.ops.cache import PassCache
 
 
 class Children(NamedTuple):
-    """The best K children of some nodes; all fields are (nodes, K)."""
+    """The best K children of some nodes.
+
+    Attributes:
+        token_ids: (nodes, K) int64.
+        estimates: (nodes, K) float32, log probability that the target accepts the child after its parent.
+        draft_probs: (nodes, K) float32, softmax of the draft's logits.
+        proposers: (nodes, K) int64, see `TreeGrower`.
+    """
 
     token_ids: Tensor
     estimates: Tensor

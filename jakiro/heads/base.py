@@ -87,7 +87,13 @@ class DraftHead(nn.Module):
         self.precision = "full"
 
     def bind(self, embedding: Tensor | RowTable, output_weight: Tensor | RowTable) -> "DraftHead":
-        """Share the target's raw embedding and output matrix, both (vocab_size, hidden_size), see `looked_up`.
+        """Share the target's embedding and output matrix; return the head.
+
+        The output rows of the draft vocabulary are kept, in the head's dtype and on its device.
+
+        Args:
+            embedding: (vocab_size, target_hidden_size), a matrix or a table for `looked_up`.
+            output_weight: The same shape.
 
         Raises:
             ValueError: the head was made for a target of another size.

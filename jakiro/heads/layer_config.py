@@ -15,10 +15,14 @@ class DecoderConfig(DraftConfig):
     Attributes:
         num_attention_heads: Query heads of a layer.
         num_key_value_heads: Key/value heads of a layer.
-        head_dim: Width of a head; None for hidden_size / num_attention_heads.
+        head_dim: Width of a head; None becomes hidden_size / num_attention_heads.
         expert_intermediate_size: Inner width of an expert, or of the MLP of a layer without experts.
+        rms_norm_eps: Epsilon of all norms.
         rope_parameters: Rotary settings in the form of transformers.
-        num_layers: Number of layers.
+        num_layers: Number of layers; a field of the kinds of heads with several.
+
+    Raises:
+        ValueError: a field is invalid, or the numbers of heads do not divide each other or the hidden size.
     """
 
     num_attention_heads: int = count()

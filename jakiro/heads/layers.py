@@ -165,7 +165,10 @@ class ExpertMixture(nn.Module):
         self.writers: Tensor | None = None
 
     def fuse(self) -> None:
-        """Fuse the matrices of all experts' inputs, and compute all outputs in one product."""
+        """Fuse the matrices of all experts' inputs, and compute all outputs in one product; `experts` becomes empty.
+
+        Afterwards the layer cannot be trained.
+        """
         self.pack(frozen_linear)
         self.writers = torch.stack([last.weight.T for last in self.experts])
         self.experts = nn.ModuleList()

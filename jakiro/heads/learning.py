@@ -59,7 +59,10 @@ def sample_rows(head: DraftHead, texts: Texts) -> Rows:
 
 
 def randomise(module: nn.Module) -> None:
-    """Set every linear layer of the module to random weights that keep the size of the inputs."""
+    """Set every linear layer of the module to random weights that keep the size of the inputs, and to zero biases.
+
+    Call it under `torch.no_grad()`.
+    """
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
             nn.init.normal_(layer.weight, std=layer.in_features**-0.5)

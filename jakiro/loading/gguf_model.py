@@ -113,9 +113,9 @@ class GgufWeight:
     order: np.ndarray | None = None
     offset: float = 0.0
 
-    def numbers(self) -> np.ndarray:
-        """Return the weight in float32, in transformers' order; raises the errors of `GgufTensor.numbers`."""
-        values = self.tensor.numbers()
+    def dequantized(self) -> np.ndarray:
+        """Return the weight in float32, in transformers' order; raises the errors of `GgufTensor.dequantized`."""
+        values = self.tensor.dequantized()
         if not np.isfinite(values).all():
             raise ValueError(
                 f"{self.tensor.path}: tensor {self.tensor.name} has values that are not finite; convert or download "
@@ -175,7 +175,7 @@ def stock_model(gguf_model: GgufModel, dtype):
     for number, (name, weight) in enumerate(gguf_model.weights.items()):
         # The page's listener cancels a conversion by raising an exception
         progress.tell(progress.CONVERT, number / len(gguf_model.weights))
-        weights[name].copy_(torch.from_numpy(weight.numbers()))
+        weights[name].copy_(torch.from_numpy(weight.dequantized()))
     return model
 
 
@@ -308,11 +308,11 @@ def _rope(file: GgufFile, kind: _Architecture, keys: Mapping[str, Value], head_d
     if factors and (factor != 1.0 or scaling == "yarn"):
         raise _error(file, f"it scales its rotary embedding twice, by {factors[0]} and by {scaling}")
     if factors == ["rope_freqs.weight"]:
-        return rope | _llama3_rope(file, file.tensors["rope_freqs.weight"].numbers(), rope["rope_theta"], rotated)
+        return rope | _llama3_rope(file, file.tensors["rope_freqs.weight"].dequantized(), rope["rope_theta"], rotated)
     if factors:
         if len(factors) != 2 or "rope_freqs.weight" in factors:
             raise _error(file, f"it has only {first_of(factors)} of its rotary factors")
-        long, short = (file.tensors[name].numbers().tolist() for name in factors)
+        long, short = (file.tensors[name].dequantized().tolist() for name in factors)
         return rope | {
             "rope_type": "longrope", "long_factor": long, "short_factor": short, "attention_factor": attention,
             "original_max_position_embeddings": original,

@@ -181,7 +181,10 @@ def _special_ids(keys: Mapping[str, Value]) -> dict[str, int | None]:
 
 
 def _mark_blanks(tokens: list[str], types: list[int]) -> list[str]:
-    """Return the tokens with blanks in user-defined ones as `▁`, as SentencePiece has them; converters undo this."""
+    """Return the tokens with blanks in user-defined ones as `▁`, as in SentencePiece; converters to GGUF undo this.
+
+    A token is unchanged if its new name is another token's.
+    """
     vocabulary, marked = set(tokens), []
     for token, kind in zip(tokens, types, strict=True):
         name = token.replace(" ", _BLANK) if kind == _USER_DEFINED else token
@@ -274,7 +277,11 @@ def _add_whole_tokens(backend, tokens: list[str], types: list[int], named: set[s
 
 
 def _add_ends(backend, tokens: list[str], first: int | None, last: int | None) -> None:
-    """Add the first and the last id of a text that is no conversation."""
+    """Set the post-processor that adds BOS and EOS to a text; chat templates write their own.
+
+    Args:
+        first, last: ids of BOS and EOS; None adds none.
+    """
     from tokenizers import processors
 
     begin, end = ([] if token_id is None else [tokens[token_id]] for token_id in (first, last))

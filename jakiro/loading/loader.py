@@ -298,8 +298,8 @@ def _add_heads(resources: Resources, read: LoadedModels) -> tuple[Resources, lis
         if resources.head is None:
             resources = replace(resources, head=model_head, head_info=info)
         else:
-            more_heads = {**resources.further, model_head.config.kind: lambda: (model_head, info)}
-            resources = replace(resources, more_heads=more_heads)
+            further = {**resources.further, model_head.config.kind: lambda: (model_head, info)}
+            resources = replace(resources, further=further)
         notices += _length_notices(model_head, target)
     if resources.head is None:
         notices.append("No draft head fits this model; plain decoding and methods without a head are available.")

@@ -27,7 +27,7 @@ _BUFFERS = (
 
 
 def load_config(name: str | None = None):
-    """Return the transformers config of a target.
+    """Return the transformers config of a target; None is the default target.
 
     Raises:
         ValueError: the name is unknown, or the config cannot be downloaded or is invalid.
@@ -41,9 +41,12 @@ def load_config(name: str | None = None):
 
 
 def recommended_settings(pair: Pair) -> tuple[dict[str, float], list[str]]:
-    """Return the sampling settings that come with a target, by the names of `SamplingParams`, and keys not applied.
+    """Return the sampling settings that a target's GGUF file recommends; if there are none, the registry's.
 
-    They are in the metadata of a GGUF file, or in the registry; transformers models have a generation_config.
+    `TargetModel` reads the generation_config of transformers models.
+
+    Returns:
+        Settings by the names of `SamplingParams`, maybe empty; and the metadata keys and values that are not applied.
     """
     settings, ignored = {}, []
     if is_gguf(pair):
@@ -52,7 +55,7 @@ def recommended_settings(pair: Pair) -> tuple[dict[str, float], list[str]]:
 
 
 def load_tokenizer(name: str | None = None):
-    """Return the tokenizer of a target.
+    """Return the tokenizer of a target; None is the default target.
 
     Raises:
         ValueError: the name is unknown, or the tokenizer cannot be downloaded or is invalid.

@@ -1,6 +1,7 @@
-"""A target of Llama's shape with the weights of a GGUF file in the file's own bits, without a transformers model.
+"""A target of Llama's shape with the quantized weights of a GGUF file, without a transformers model.
 
-Matrices are read one by one into packed blocks of 8 bits, which compiled kernels multiply.
+Matrices are read one by one. The file's scales, minima and quantized numbers are kept without rounding. Only the
+storage changes: numbers of 4 to 6 bits are widened to 8 bits for the compiled kernels that multiply them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ class StoredModel:
     Args:
         config: transformers' config of one of `SHAPES`.
         weights: Weights by transformers' names. Each has its `tensor` in the file, the `order` of the stored rows
-            (None if it is the same) and a method `numbers`, see `jakiro.loading`.
+            (None if it is the same) and a method `dequantized`, see `jakiro.loading`.
 
     Attributes:
         embedding: (vocab_size, hidden_size), a tensor or a `RowTable`.
@@ -76,7 +77,7 @@ class StoredModel:
         )
 
     def _vector(self, name: str) -> Tensor:
-        return torch.from_numpy(np.array(self._weights[name].numbers(), dtype=np.float32))
+        return torch.from_numpy(np.array(self._weights[name].dequantized(), dtype=np.float32))
 
     def _matrix(self, *names: str) -> nn.Module:
         """Return one layer for several matrices with the same inputs; their outputs are concatenated."""
@@ -88,11 +89,11 @@ class StoredModel:
             bias = torch.cat([torch.zeros(size) if b is False else b for size, b in zip(sizes, biases, strict=True)])
         if all(weight.tensor.kind in BLOCKS for weight in stored):
             return _blocks(stored, bias)
-        return kernels.current().linear(torch.cat([torch.from_numpy(weight.numbers()) for weight in stored]), bias)
+        return kernels.current().linear(torch.cat([torch.from_numpy(weight.dequantized()) for weight in stored]), bias)
 
     def _table(self, name: str) -> Tensor | RowTable:
         weight = self._weights[f"{name}.weight"]
-        return _blocks([weight], None) if weight.tensor.kind in BLOCKS else torch.from_numpy(weight.numbers())
+        return _blocks([weight], None) if weight.tensor.kind in BLOCKS else torch.from_numpy(weight.dequantized())
 
 
 def bytes_kept(weights: Mapping) -> int:
@@ -102,7 +103,7 @@ def bytes_kept(weights: Mapping) -> int:
 
 
 def _blocks(stored: Sequence, bias: Tensor | None) -> nn.Module:
-    parts = [StoredBlocks(weight.tensor.kind, weight.tensor.blocks(), weight.order) for weight in stored]
+    parts = [StoredBlocks(weight.tensor.kind, weight.tensor.read_bytes(), weight.order) for weight in stored]
     try:
         return kernels.current().block_linear(parts, stored[0].tensor.shape[1], bias)
     except ValueError as error:

@@ -1,4 +1,9 @@
-"""Quantized matrices as a GGUF file stores them: rows of blocks with common scales."""
+"""Quantized matrices as a GGUF file stores them: rows of blocks with common scales.
+
+A block is a group of consecutive inputs of one output. Its inputs share a scale and, in some types, a minimum:
+weight = scale * number + minimum, where number is an integer of 4 to 8 bits. K types store the minimum without its
+minus sign. The C code also uses these terms, see `dots.h`.
+"""
 
 from typing import NamedTuple
 

@@ -1,6 +1,7 @@
-"""The key/value cache of targets and heads: a pass appends rows, and rejected rows are removed.
+"""The key/value cache of targets and heads: a pass appends rows, and `keep` moves the accepted rows together.
 
-It works with any transformers decoder and is allocated once per answer. Every layer stores the full length, because
+Rejected rows stay in the memory behind the length: masks exclude them, and the next pass overwrites them. The cache
+works with any transformers decoder and is allocated once per answer. Every layer stores the full length, because
 masks implement sliding windows.
 """
 

@@ -32,8 +32,12 @@ class AngleTable:
         # (2, positions, head_dim) each; the last one is used, captured passes read earlier ones at their addresses
         self._tables: list[Tensor] = []
 
-    def up_to(self, last: int, device: torch.device) -> Tensor:
-        """Return cosines and signed sines of the positions 0 to at least `last`, (2, positions, head_dim)."""
+    def grow_to(self, last: int, device: torch.device) -> Tensor:
+        """Return the table of the positions 0 to at least `last`, and compute it if it was shorter.
+
+        Returns:
+            (2, positions, head_dim) of the table's dtype: cosines, then signed sines.
+        """
         if not self._tables or self._tables[-1].shape[1] <= last:
             count = max(1024, 2 * last)
             cos, sin = self.rotary(torch.empty((), device=device), torch.arange(count, device=device)[None])
@@ -42,5 +46,5 @@ class AngleTable:
 
     def at(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
         """Return cosines and signed sines, both (…, head_dim), of (…,) int64 positions up to `last`."""
-        angles = self.up_to(last, positions.device).index_select(1, positions.flatten())
+        angles = self.grow_to(last, positions.device).index_select(1, positions.flatten())
         return angles.view(2, *positions.shape, -1).unbind(0)

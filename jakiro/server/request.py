@@ -144,7 +144,15 @@ class ChatBody(_Body):
 
 
 class TextBody(_Body):
-    """Body of `/completions`."""
+    """Body of `/completions`.
+
+    Attributes:
+        prompt: a text, a list of token ids, or a list of several texts or lists of token ids.
+        logprobs: number of most probable tokens to report for each token, 0 for the token alone; None reports nothing.
+        echo: return the prompt before the answer.
+        best_of: 1, or equal to `n`.
+        chat_template_kwargs: not a field of the body; None, because no chat template is applied.
+    """
 
     prompt: str | list
     logprobs: int | None = None

@@ -475,7 +475,7 @@ class _Progress:
         self.start = self.last_report = time.monotonic()
 
     def add(self, tokens: int) -> None:
-        """Count a finished text with this many new tokens."""
+        """Count a finished text with this many new tokens; log the progress if it is due, and after the last text."""
         self.rows, self.tokens = self.rows + 1, self.tokens + tokens
         now = time.monotonic()
         if now - self.last_report < REPORT_SECONDS and self.rows < self.total:

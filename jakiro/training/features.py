@@ -146,8 +146,8 @@ class Batch:
         ids: (batch, length) int64, padded with 0.
         inputs: (batch, length, feature_size) float32, the target's features that the head reads, padded with 0.
         lengths: (batch,) int64.
-        loss_start: (batch,) int64, the first index to learn from.
-        hidden_size: of the target.
+        loss_start: (batch,) int64, index of the first token that the head learns to predict.
+        hidden_size: Width of the target's last hidden state, the first columns of `inputs`.
     """
 
     ids: Tensor

@@ -270,8 +270,8 @@ def sample_vocabulary(
         output_rows: (vocabulary, hidden).
         frequent: (vocabulary,) bool, rows that are always selected.
         labels: indices of the rows of this batch's tokens.
-        num_sampled: number of random rows; if the rest has no more, all rows are selected.
-        generator: of the sample.
+        num_sampled: number of random rows, at least 1; if the rest has no more, all rows are selected.
+        generator: of the sample, on the CPU.
     """
     selected = frequent.clone()
     selected[labels] = True

@@ -219,7 +219,10 @@ def learn(plan: Plan, material: Material, head: DraftHead) -> Trainer:
 
 
 def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
-    """Calibrate the head on the held-out texts, save it with its model card and training time, and log a report."""
+    """Calibrate the head on the held-out texts and save it; log a report if the config requests one; write the card.
+
+    The training time that is stored with the head includes that of the head from which training started.
+    """
     config, out, rows = plan.config, Path(plan.config.out), plan.held_out
     log.info("Calibrating on %d held-out rows.", len(rows))
     data = held_out(material.cache, range(len(rows)), material.output_weight)

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import sync_playwright
 
@@ -154,20 +155,17 @@ def drain(address: str, length: int) -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def alone(generator, length: int) -> list[Event]:
-    """Return the events of the same answer without server and browser.
+def decode_without_page(generator, length: int) -> list[Event]:
+    """Return the steps of the same answer as events, decoded without server and browser.
 
     It runs in a thread that ends, like answers of the page: OpenMP keeps workers for every living thread, and with more
     workers than cores none of them waits at barriers any more, which costs a fifth of the speed.
     """
-    events: list[Event] = []
-    thread = threading.Thread(target=lambda: events.extend(_decoded(generator, length)))
-    thread.start()
-    thread.join()
-    return events
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_decode, generator, length).result()
 
 
-def _decoded(generator, length: int) -> list[Event]:
+def _decode(generator, length: int) -> list[Event]:
     tree = TreeConfig(nodes=TREE["candidates"] + 1, depth=TREE["levels"], policy="fixed")
     messages = [{"role": "user", "content": QUESTION}]
     stream = generator.stream(messages, SamplingParams(max_new_tokens=length), tree=tree)
@@ -219,7 +217,7 @@ def main() -> int:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
         for _ in range(arguments.rounds):
-            speeds["alone"].append(speed(alone(device.generator, arguments.length)))
+            speeds["alone"].append(speed(decode_without_page(device.generator, arguments.length)))
             drain(address, arguments.length)
             speeds["drained"].append(speed(device.events))
             live.append(watch(browser, address, device, arguments.length, frames=False))

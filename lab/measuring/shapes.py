@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 
 from jakiro import JakiroGenerator
 from jakiro.bench.environment import environment
@@ -16,7 +17,7 @@ from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.prompts import load_questions
 from jakiro.system import write_atomically
-from lab.figures import markdown, pooled_speedup
+from lab.figures import markdown
 
 LANES = {
     "plain": ROOT_ONLY,
@@ -54,24 +55,27 @@ def measure(generator: JakiroGenerator, limit: int, length: int, temperatures: I
 
 
 def table(answers: list[dict], temperature: float) -> str:
-    """Return a Markdown table: the speedup and tokens per step of each lane by kind of prompt."""
+    """Return a Markdown table: tokens per step by kind of prompt, and the median time of a step.
+
+    The last row is the speedup with these times, which an interruption of single answers does not change.
+    """
     chosen = [answer for answer in answers if answer["temperature"] == temperature]
-    rows = []
-    for category in [*dict.fromkeys(answer["category"] for answer in chosen), ALL]:
-        by_lane = {
-            lane: [answer for answer in chosen if answer["lane"] == lane and category in (ALL, answer["category"])]
-            for lane in LANES
-        }
-        row = [category]
-        for lane in [*LANES][1:]:
-            pairs = zip(by_lane["plain"], by_lane[lane], strict=True)
-            speed = pooled_speedup([[a["seconds"], a["tokens"], b["seconds"], b["tokens"]] for a, b in pairs])
-            tokens, steps = (sum(answer[key] for answer in by_lane[lane]) for key in ("tokens", "steps"))
-            row.append(f"{speed}; {tokens / steps:.2f}")
-        rows.append(row)
-    return f"Temperature {temperature:g}: speedup over plain decoding; tokens per step.\n\n" + markdown(
-        ["", *[*LANES][1:]], rows
-    )
+    by_lane = {lane: [answer for answer in chosen if answer["lane"] == lane] for lane in LANES}
+    tokens = {
+        category: {lane: tokens_per_step(rows, category) for lane, rows in by_lane.items()}
+        for category in (*dict.fromkeys(answer["category"] for answer in chosen), ALL)
+    }
+    step_ms = {lane: median(1000 * row["seconds"] / row["steps"] for row in rows) for lane, rows in by_lane.items()}
+    plain_ms = step_ms["plain"]
+    rows = [[name, *(f"{value:.2f}" for value in by_lane.values())] for name, by_lane in tokens.items()]
+    rows.append(["ms per step", *(f"{value:.1f}" for value in step_ms.values())])
+    rows.append(["speedup", *(f"{tokens[ALL][lane] * plain_ms / value:.2f}" for lane, value in step_ms.items())])
+    return f"Temperature {temperature:g}: tokens per step.\n\n{markdown(['', *LANES], rows)}"
+
+
+def tokens_per_step(answers: list[dict], category: str) -> float:
+    rows = [answer for answer in answers if category in (ALL, answer["category"])]
+    return sum(row["tokens"] for row in rows) / sum(row["steps"] for row in rows)
 
 
 def main() -> int:

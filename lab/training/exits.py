@@ -61,7 +61,10 @@ def total_variation(predicted: Tensor, rows: Tensor, log_weights: Tensor | None,
 
 
 class ExitObjective(Objective):
-    """The sum of one of `DIVERGENCES` over all exits; lower layers are frozen, so exits do not affect each other."""
+    """The sum of one of `DIVERGENCES` over all exits; lower layers are frozen, so exits do not affect each other.
+
+    The loss of the features is reported, but not learned from.
+    """
 
     def __init__(self, head: ExitHead, divergence: str = DIVERGENCES[0]) -> None:
         super().__init__(head, LossWeights(feature=0.0), exit_levels)
@@ -70,7 +73,7 @@ class ExitObjective(Objective):
     def forward(
         self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
     ) -> tuple[Tensor, dict[str, float]]:
-        """Compute the loss as `Objective.forward`; all exits predict the same token."""
+        """Compute the loss as `Objective.forward`; all exits predict the same token, so `num_steps` is ignored."""
         sequence, position = learnable_positions(batch, self.head.levels).nonzero(as_tuple=True)
         features, target, entropy = target_of(batch, sequence, position, vocabulary)
         measure = total_variation if self.divergence == "total-variation" else SoftCrossEntropy.apply

@@ -39,11 +39,14 @@ def inner_activations(head: LayerHead, cache: FeatureCache, num_sequences: int =
     return torch.cat(rows, dim=1), torch.cat(shares).mean(0)
 
 
-def paired(first: Tensor, second: Tensor) -> Tensor:
-    """Return (inner,) int64: the neuron of the second expert for each of the first, the most similar pairs first.
+def match_neurons(first: Tensor, second: Tensor) -> Tensor:
+    """Match the neurons of two experts one to one, greedily from the most similar pair on.
 
     Args:
         first, second: (rows, inner) activations; similarity is their correlation over the rows.
+
+    Returns:
+        (inner,) int64: the neuron of the second expert for each of the first.
     """
     rows = [(activations - activations.mean(0)) / activations.std(0).clamp(min=1e-9) for activations in (first, second)]
     correlation = rows[0].T @ rows[1]
@@ -61,7 +64,7 @@ def merged(head: LayerHead, partner: Tensor, shares: Tensor) -> LayerHead:
     """Return a decoupled head with one expert instead of two.
 
     Args:
-        partner: output of `paired`.
+        partner: output of `match_neurons`.
         shares: (2,) weights of the experts, which sum to one.
 
     Raises:
@@ -97,7 +100,7 @@ def merge(
     inner, shares = inner_activations(source, FeatureCache(features))
     partner = torch.arange(inner.shape[-1])
     if rule == "aligned":
-        partner = paired(*inner)
+        partner = match_neurons(*inner)
     else:
         shares = {"mean": torch.full((2,), 0.5), "first": torch.eye(2)[0], "second": torch.eye(2)[1]}[rule]
     save_head(merged(source, partner, shares), out)

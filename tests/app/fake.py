@@ -250,7 +250,18 @@ def _forbidden(step: Step, index: int) -> Node:
 
 
 def grow_step(index, chance, ids, pieces, position, num_nodes, depth, limit, proposers=()) -> Step:
-    """Return one step at `position`: a random tree with a prefix of the text, cut at the stop token and the limit."""
+    """Return one step at `position`: a random tree with a prefix of the text, cut at the stop token and the limit.
+
+    Args:
+        index: number of the step.
+        chance: a `random.Random`.
+        ids, pieces: tokens of the whole answer and their bytes.
+        position: index in `ids` of the first token to commit.
+        num_nodes: nodes of the tree, root included; 1 for plain decoding.
+        depth: maximum depth of the tree.
+        limit: maximum number of tokens of the answer.
+        proposers: names of the proposers of the nodes.
+    """
     num_right = 0
     if num_nodes > 1:
         while num_right < min(depth, len(ids) - position - 1) and chance.random() < 0.68:

@@ -38,7 +38,7 @@ def root_only(prompt):
 
 
 def expected_row(row, sampling, prompt, answer):
-    """Return the logits by transformers' processors, and by OpenAI's formula for the tokens of the answer."""
+    """Return the logits after transformers' processors, then OpenAI's penalties for the tokens of the answer."""
     row = processors(sampling)(torch.tensor([[*prompt, *answer]], device=DEVICE), row[None].clone())[0]
     for token_id, count in Counter(answer).items():
         row[token_id] -= sampling.frequency_penalty * count + sampling.presence_penalty

@@ -63,7 +63,7 @@ def test_profile_has_times_by_rows_by_levels_and_per_thousand_tokens(clock):
     assert clock.passes.count((NEAR_TOKENS, 1)) == (1 + ROUNDS) * (1 + len(LEVELS))
     # Each thousand tokens adds 10 ms
     assert profile.further_ms == tuple((rows, pytest.approx(10.0, abs=0.2)) for rows in FAR_ROWS)
-    assert profile.verify(4, NEAR_TOKENS + 500) == pytest.approx(profile.verify(4) + 5.0, abs=0.1)
+    assert profile.pass_ms(4, NEAR_TOKENS + 500) == pytest.approx(profile.pass_ms(4) + 5.0, abs=0.1)
     assert set(profile.key) == {"device", "threads"} and profile.key["threads"] == torch.get_num_threads()
     assert json.loads(json.dumps(profile.to_dict())) == profile.to_dict()
 

@@ -18,7 +18,7 @@ def drive(budget: TreeBudget, steps: int, right: int, context: int = 0) -> list[
     for _ in range(steps):
         plan = budget.next_tree(context)
         chosen.append(TreeSize(plan.levels, plan.nodes))
-        spans = budget.profile.draft(plan.levels), budget.profile.verify(plan.nodes, context), 0.5
+        spans = budget.profile.draft(plan.levels), budget.profile.pass_ms(plan.nodes, context), 0.5
         budget.update(plan, min(right, plan.levels), *spans)
     return chosen
 
@@ -47,7 +47,7 @@ def test_drafting_stops_if_drafts_are_slower_than_profiled_and_resumes_later():
         plan = budget.next_tree()
         chosen.append(plan.levels)
         # Another process slows only drafts: they have many short sections that wait for each other
-        budget.update(plan, min(plan.levels, 1), 8 * CPU.draft(plan.levels), CPU.verify(plan.nodes), 0.5)
+        budget.update(plan, min(plan.levels, 1), 8 * CPU.draft(plan.levels), CPU.pass_ms(plan.nodes), 0.5)
     assert chosen[0] and sum(map(bool, chosen[100:])) < 20
     assert drive(budget, 200, right=1)[-20:] == [SMALL] * 20, "drafting must resume without the other process"
 
@@ -63,7 +63,7 @@ def test_single_delay_does_not_end_drafting():
 
 def test_rows_cost_more_after_a_long_text_until_no_tree_pays():
     far = DeviceProfile(CPU.verify_ms, CPU.draft_ms, context=128, further_ms=((1, 3.6), (12, 60.0)))
-    assert far.verify(12, 128) == far.verify(12) == 16.0 and far.verify(12, 1128) == pytest.approx(76.0)
+    assert far.pass_ms(12, 128) == far.pass_ms(12) == 16.0 and far.pass_ms(12, 1128) == pytest.approx(76.0)
     assert drive(TreeBudget(far, candidate_sizes(far, BOUNDS)), 40, right=2, context=128)[-1] == SMALL
     assert drive(TreeBudget(far, candidate_sizes(far, BOUNDS)), 80, right=1, context=4000)[-1] == NO_DRAFT
 

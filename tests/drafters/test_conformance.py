@@ -110,7 +110,10 @@ def at_fixed_addresses(methods):
 
 @pytest.fixture(scope="module")
 def plain_under(generators):
-    """Return a function for sampling settings with one of `RULES`, and plain decoding's tokens with them."""
+    """Return a function from a name in `RULES` and a temperature to the sampling settings and plain decoding's tokens.
+
+    It fails if the rule does not change the text, except for rules that need not.
+    """
 
     @functools.cache
     def settings_and_tokens(rule, temperature):

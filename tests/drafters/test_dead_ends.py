@@ -39,6 +39,9 @@ def test_answer_ends_when_every_token_is_forbidden(method, head, temperature, fi
     trace = make(head).run("Go on.", three_tokens_only(temperature, **filters), method, TREE)
     assert sorted(trace.token_ids) == sorted(ALLOWED)
     assert trace.end_reason == "no_token"
+    *earlier, last = trace.steps
+    assert None not in [step.bonus_token_id for step in earlier]
+    assert (last.bonus_token_id, last.bonus_piece) == (None, b""), "the target added no token"
     assert Trace.from_json(trace.to_json()) == trace
 
 

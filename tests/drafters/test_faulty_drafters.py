@@ -125,6 +125,42 @@ def test_a_session_that_omits_super_observe_is_refused_at_its_second_tree():
         list(stream)
 
 
+@pytest.mark.parametrize(
+    ("change", "session", "problem"),
+    [
+        (unchanged, DeafSession, "its root is token "),
+        (unchanged, FaultySession, None),
+        (tree_with(depths={3: 1}), FaultySession, "node 3 has depth 1; its parent has depth 1"),
+    ],
+)
+def test_a_wrong_tree_stops_the_answer_before_its_tokens_if_reads_block(change, session, problem, monkeypatch):
+    """As on a GPU, where only the first tree is checked before the target scores it."""
+    monkeypatch.setattr("jakiro.decode.loop.reads_are_free", lambda device: False)
+    monkeypatch.setattr(FaultySession, "propose", _right_first_tree(FaultySession.propose))
+    generator = generator_with(change, session)
+    plain = generator.run("Why?", SAMPLING, PLAIN.name).token_ids
+    stream = generator.stream("Why?", SAMPLING, "faulty", TREE)
+    if problem is None:
+        list(stream)
+    else:
+        with pytest.raises(DrafterError, match=f"{session.__name__} .* proposed an invalid tree: {problem}"):
+            list(stream)
+    token_ids = stream.trace.token_ids
+    assert token_ids == plain[: len(token_ids)]
+
+
+def _right_first_tree(propose):
+    """Return a `propose` whose first tree is correct; `change` applies to the later ones."""
+
+    def propose_right_first(self, limits):
+        if not hasattr(self, "has_proposed"):
+            self.has_proposed = True
+            return Proposal(tree_of([int(self.root), 5, 6, 7], [-1, 0, 0, 1]))
+        return propose(self, limits)
+
+    return propose_right_first
+
+
 class FaultyChain(FaultySession):
     """Proposes a chain that `change` makes."""
 

@@ -71,14 +71,15 @@ def run_items(
 ) -> Iterator[ItemResult]:
     """Run items in order; yield each result after the summary and the archive contain it.
 
-    Items that were done in an earlier run with the same folder are not repeated. An item gets the rest of the time if
-    that is less than its own limit.
+    Items that were done in an earlier run with the same folder are not repeated, but yielded. An item gets the rest of
+    the time if that is less than its own limit; with less than `SHORTEST_SECONDS` it is not run, and its state is
+    `NO_TIME`.
 
     Args:
         folder: receives logs, results.json and summary.md.
         seconds: time limit of all items together.
         environment: additional environment variables of the commands.
-        archive: a .tgz file of the folder, written again after each item.
+        archive: a .tgz file of the folder, written again after each item; None for none.
     """
     end = time.perf_counter() + seconds
     folder.mkdir(parents=True, exist_ok=True)

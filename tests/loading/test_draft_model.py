@@ -6,7 +6,9 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafters.base import Resources
 from jakiro.drafters.registry import PLAIN
 from jakiro.generator import JakiroGenerator
+from jakiro.heads.checkpoint import save_head
 from jakiro.heads.model_head import refuse_other_tokens
+from jakiro.models.target import TargetModel
 from tests.gguf_files import write_gguf
 from tests.support import TREE, byte_tokenizer, tiny_head, tiny_model, tiny_target, word_tokenizer
 
@@ -55,6 +57,18 @@ def test_trees_and_chains_of_a_small_model_keep_the_text_of_plain_decoding(draft
         trace = generator.run(QUESTION, SAMPLINGS[sampling], "small_model", tree)
         assert trace.token_ids == expected
         assert any(len(step.nodes) > 1 for step in trace.steps)
+
+
+def test_a_draft_head_and_a_small_model_can_both_draft(folders, tmp_path):
+    target = TargetModel(tiny_model(layers=4), byte_tokenizer(), "target", "0" * 64, "exact")
+    save_head(tiny_head(target), tmp_path)
+    generator = load(folders, "wider", head=str(tmp_path))
+    expected = generator.run(QUESTION, SAMPLINGS["sampled"], PLAIN.name).token_ids
+    for method in (generator.usual.name, "small_model"):
+        trace = generator.run(QUESTION, SAMPLINGS["sampled"], method, TREE)
+        assert trace.header.method == method and trace.token_ids == expected
+        assert any(len(step.nodes) > 1 for step in trace.steps)
+    assert generator.usual.name == "jakiro"
 
 
 @pytest.mark.parametrize("sampling", ["greedy", "sampled"])

@@ -250,7 +250,7 @@ def test_end_token_outside_the_vocabulary_is_named(value, sentence, tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_non_finite_tensor_is_named(name, value, dtype, own_cache, tmp_path):
     path = write_gguf(tmp_path / "model.gguf", tiny_model())
-    values = read_gguf_model(path).file.tensors[name].numbers().copy()
+    values = read_gguf_model(path).file.tensors[name].dequantized().copy()
     values.reshape(-1)[-1] = value
     write_gguf(path, tiny_model(), tensors={name: values})
     with pytest.raises(ValueError, match=rf"tensor {re.escape(name)} has values that are not finite"):

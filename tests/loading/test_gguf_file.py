@@ -35,9 +35,9 @@ def test_blocks_and_numbers_equal_those_of_the_gguf_package(kind, tmp_path):
     for tensor in reader.tensors:
         ours = file.tensors[tensor.name]
         assert (ours.kind, ours.shape) == (tensor.tensor_type.name, tuple(tensor.shape.tolist()[::-1]))
-        assert np.array_equal(ours.blocks().reshape(-1), np.array(tensor.data).view(np.uint8).reshape(-1))
-        assert np.array_equal(ours.numbers(), gguf.quants.dequantize(tensor.data, tensor.tensor_type))
-        assert ours.blocks().shape[:-1] == ours.shape[:-1] and ours.numbers().dtype == np.float32
+        assert np.array_equal(ours.read_bytes().reshape(-1), np.array(tensor.data).view(np.uint8).reshape(-1))
+        assert np.array_equal(ours.dequantized(), gguf.quants.dequantize(tensor.data, tensor.tensor_type))
+        assert ours.read_bytes().shape[:-1] == ours.shape[:-1] and ours.dequantized().dtype == np.float32
 
 
 @pytest.mark.parametrize("named", [1, 2, 3])
@@ -47,7 +47,7 @@ def test_all_parts_of_a_split_file_are_read_from_any_part(named, tmp_path):
     split = open_gguf(first.with_name(f"tiny-{named:05}-of-00003.gguf"))
     assert split.path == first and split.tensors.keys() == complete.tensors.keys()
     for name, tensor in complete.tensors.items():
-        assert np.array_equal(split.tensors[name].numbers(), tensor.numbers())
+        assert np.array_equal(split.tensors[name].dequantized(), tensor.dequantized())
     assert split.architecture == "llama"
 
 
@@ -83,7 +83,7 @@ def test_file_truncated_after_it_was_opened_is_refused(tmp_path):
     tensor = list(open_gguf(path).tensors.values())[-1]
     path.write_bytes(path.read_bytes()[: tensor.offset + tensor.num_bytes // 2])
     with pytest.raises(ValueError, match=f"ends within {tensor.name}"):
-        tensor.numbers()
+        tensor.dequantized()
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,12 @@ def test_disabled_normalizer_is_accepted():
 
 
 def sentence_piece(tmp_path, defined: list[str], **options):
-    """Return a model trained by sentencepiece, and its metadata as written by llama.cpp's converter."""
+    """Return a model trained by sentencepiece, and its metadata as written by llama.cpp's converter.
+
+    Args:
+        defined: user-defined tokens, with `▁` for blanks.
+        options: options of the trainer.
+    """
     sentences = ["The sky is blue.", "Why is the sea blue?", "A bird sees the sea.", "a  b   c", "x = 1"]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences * 50), model_prefix=str(tmp_path / "t"), vocab_size=330, model_type="bpe",

@@ -159,7 +159,7 @@ def family_model(name, **options):
 
 
 def family_head(target):
-    """Return a random head with the sizes of the target and a plain rotary embedding."""
+    """Return a random head with the sizes of the target and a plain rotary embedding, bound to the target."""
     heads = target.config.num_attention_heads
     torch.manual_seed(1)
     config = JakiroConfig(

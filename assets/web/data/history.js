@@ -26,6 +26,8 @@ export const pathTo = (nodes, i) => (i > 0 ? [...pathTo(nodes, nodes[i].parent),
 export const endOf = (step) => step.accepted_path.at(-1) ?? 0;
 // The part of a step's accepted path that is in the answer: an end token or a limit may cut it
 export const deliveredPath = (step) => step.accepted_path.slice(0, step.committed_ids.length);
+// Returns whether the target added a token of its own: no token can follow if the settings forbid all of them
+export const hasBonus = (step) => step.bonus_token_id !== null;
 // Returns whether the answer includes the bonus token
 export const bonusDelivered = (step) => step.committed_ids.length > step.accepted_path.length;
 

@@ -37,7 +37,7 @@ export class StepReader {
       nodes,
       accepted_path,
       bonus_token_id,
-      bonus_piece: this.pieces.get(bonus_token_id),
+      bonus_piece: bonus_token_id === null ? "" : this.pieces.get(bonus_token_id),
       committed_ids: [...accepted_path.map((i) => nodes[i].token_id), bonus_token_id].slice(
         0,
         committed,

@@ -76,7 +76,7 @@ const STEP = {
   index: isNumber,
   nodes: [NODE, MOST.nodes],
   accepted_path: [isNumber],
-  bonus_token_id: isNumber,
+  bonus_token_id: orNull(isNumber),
   bonus_piece: isHex,
   committed_ids: [isNumber],
   draft_ms: isTime,

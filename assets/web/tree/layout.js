@@ -1,6 +1,6 @@
 // Places of the nodes of a draft tree: O(nodes), the same rule for 8 and 64, and independent of the result in phase 1.
 
-import { bonusDelivered, deliveredPath, endOf } from "../data/history.js";
+import { bonusDelivered, deliveredPath, endOf, hasBonus } from "../data/history.js";
 
 // Children of each node, best path score first, ties by token id
 export function childrenOf(nodes) {
@@ -59,7 +59,7 @@ export function layoutTree(step, { phase = 3, most = Infinity, opened = new Set(
     used = Math.max(used, row);
     const shown = children[i].filter((child) => !hidden.has(child));
     shown.forEach((child, order) => walk(child, column + 1, order ? used + 1 : row));
-    if (phase === 3 && i === end) {
+    if (phase === 3 && i === end && hasBonus(step)) {
       bonus = { column: column + 1, row: shown.length ? used + 1 : row };
       used = Math.max(used, bonus.row);
     }

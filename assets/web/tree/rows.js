@@ -2,7 +2,7 @@
 // complete tree, nested.
 
 import { h, percent, say } from "../base/dom.js";
-import { endOf, nameIn, proposerIn, shown } from "../data/history.js";
+import { endOf, hasBonus, nameIn, proposerIn, shown } from "../data/history.js";
 import { reasonOf } from "./card.js";
 import { childrenOf, stateOf } from "./layout.js";
 import { markerSample } from "./marker.js";
@@ -58,14 +58,14 @@ export function ladder(lane, index, phase, card) {
       style: `--rungs:${lane.deepest + 1}`, // as many in all phases and steps, so that nothing below moves
     },
     levels.map(level),
-    phase > 1 && rung("+", ["bonus"], say("target")),
+    phase > 1 && hasBonus(step) && rung("+", ["bonus"], say("target")),
   );
 }
 
 export function treeList(lane, index, phase) {
   const step = lane.steps[index];
   const children = childrenOf(step.nodes);
-  if (phase === 3) children[endOf(step)].push("bonus");
+  if (phase === 3 && hasBonus(step)) children[endOf(step)].push("bonus");
   const about = (node, label) =>
     `${label} · ${say("draft_bar")} ${percent(node.draft_prob)}` +
     (phase > 1 ? ` · ${say("target_bar")} ${percent(node.target_prob)} · ` : "");

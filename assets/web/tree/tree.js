@@ -6,6 +6,7 @@ import { cut } from "../base/pieces.js";
 import {
   bonusDelivered,
   depthOf,
+  hasBonus,
   leavesOf,
   nameIn,
   nameOf,
@@ -463,9 +464,9 @@ export class TreeView {
   // Where the target's choice along the accepted path is no candidate, a ghost label names it
   choices() {
     const group = s("g.ghosts");
-    const bonusShown = this.plan.bonus ? this.plan.end : null;
+    const unnamed = this.plan.bonus || !hasBonus(this.step) ? this.plan.end : null;
     for (const [i, spot] of this.plan.places) {
-      if ((i && !this.step.accepted_path.includes(i)) || i === bonusShown) continue;
+      if ((i && !this.step.accepted_path.includes(i)) || i === unnamed) continue;
       const node = this.step.nodes[i];
       const child = this.plan.children[i].find(
         (c) => this.step.nodes[c].token_id === node.target_choice,

@@ -1,7 +1,7 @@
 // Sentences about a step and about a complete answer.
 
 import { counted, given, milliseconds, say } from "../base/dom.js";
-import { bonusDelivered, deliveredPath, depthOf, nameIn } from "../data/history.js";
+import { bonusDelivered, deliveredPath, depthOf, hasBonus, nameIn } from "../data/history.js";
 
 // The step in one sentence, for screen readers and as the picture's name
 export function stepSentence(lane, index, phase) {
@@ -15,15 +15,16 @@ export function stepSentence(lane, index, phase) {
   if (phase === 1) return say("tree_sentence_hidden", values);
   const named = (...nodes) => nodes.map((i) => spoken(nameIn(lane, index, i))).join(", ");
   const tokens = named(...deliveredPath(step));
-  const bonus = named("bonus");
-  const cut = named(...step.accepted_path.slice(step.committed_ids.length), "bonus");
-  return say(bonusDelivered(step) ? "tree_sentence" : "tree_sentence_cut", {
+  const bonus = hasBonus(step) ? ["bonus"] : [];
+  const cut = [...step.accepted_path.slice(step.committed_ids.length), ...bonus];
+  const ending = cut.length ? "tree_sentence_cut" : "tree_sentence_end";
+  return say(bonusDelivered(step) ? "tree_sentence" : ending, {
     ...values,
     draft: milliseconds(step.draft_ms),
     verify: milliseconds(step.verify_ms),
     accepted: tokens ? say("accepted_list", { tokens }) : say("accepted_none"),
-    bonus,
-    cut,
+    bonus: named(...bonus),
+    cut: named(...cut),
   });
 }
 
@@ -36,9 +37,11 @@ export function stepSum(step, phase) {
     guesses,
     right: right || say("sum_none"),
     tokens: counted("token", step.committed_ids.length),
-    cut: right + 1 - step.committed_ids.length,
+    cut: right + hasBonus(step) - step.committed_ids.length,
   };
-  return say(phase < 3 ? `sum_${phase}` : values.cut ? "sum_cut" : "sum_3", values);
+  if (phase < 3) return say(`sum_${phase}`, values);
+  if (values.cut) return say("sum_cut", values);
+  return say(hasBonus(step) ? "sum_3" : "sum_end", values);
 }
 
 // A name as it is read out: without the sign for a space before a word

@@ -64,12 +64,12 @@ class CudaGraphBackend:
         return CudaGraphBackend(pool)
 
     def open(
-        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_tokens: int
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_length: int
     ) -> GraphBuffers | TorchSession:
-        if not self.pool.fits(tree, max_tokens):
+        if not self.pool.fits(tree, max_length):
             self.num_rejected += 1
-            return TorchBackend(self.target).open(drafter, sampling, tree, num_prompt_tokens, max_tokens)
-        return self.pool.borrow(drafter, sampling, tree, num_prompt_tokens, max_tokens)
+            return TorchBackend(self.target).open(drafter, sampling, tree, num_prompt_tokens, max_length)
+        return self.pool.borrow(drafter, sampling, tree, num_prompt_tokens, max_length)
 
     def close(self, session: GraphBuffers | TorchSession) -> None:
         if isinstance(session, GraphBuffers):

@@ -360,7 +360,13 @@ class GraphBuffers(DraftBuffers):
         return columns_for(length + rows, self.smallest_columns)
 
     def _modes(self, sampling: SamplingParams, whole_vocabulary: bool = False) -> VerifyModes:
-        """Return the modes of `verify_rows`; a top-k of the whole vocabulary or more drops nothing."""
+        """Return the modes of `verify_rows`, which are fixed in a captured pass.
+
+        Greedy decoding has no filters; a top-k of the vocabulary size or more is none.
+
+        Args:
+            whole_vocabulary: sort all logits, see `BackendSession.verify`.
+        """
         samples = not sampling.greedy
         has_top_k = samples and 0 < sampling.top_k < self.target.vocab_size
         return VerifyModes(

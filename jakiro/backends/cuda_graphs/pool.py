@@ -63,23 +63,23 @@ class GraphPool:
         captures = graphs.enabled or graphs.failure is not None
         return GraphPool(target, captures, self.smallest_columns, self.tokens, graphs.fewest_steps)
 
-    def fits(self, tree: TreeConfig, max_tokens: int) -> bool:
+    def fits(self, tree: TreeConfig, max_length: int) -> bool:
         """Return whether buffers hold so many tokens of prompt and completion, and trees of this size."""
         is_small = tree.nodes <= MOST_NODES and tree.depth * tree.width <= MOST_DRAFT_ROWS
-        return is_small and max_tokens <= self.tokens
+        return is_small and max_length <= self.tokens
 
     def borrow(
-        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_tokens: int
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, max_length: int
     ) -> GraphBuffers:
         """Return buffers prepared for one answer; `give_back` returns them.
 
         Args:
             tree: the largest that the answer drafts; see `fits`.
-            max_tokens: upper bound of prompt and completion together.
+            max_length: upper bound of prompt and completion together.
         """
         buffers = self._take(drafter)
         try:
-            return buffers.open(drafter, sampling, tree, num_prompt_tokens, max_tokens)
+            return buffers.open(drafter, sampling, tree, num_prompt_tokens, max_length)
         except BaseException:
             # The buffers are half prepared, possibly for lack of memory: free them for the next answer
             with self._lock:

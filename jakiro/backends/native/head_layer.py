@@ -175,7 +175,7 @@ class NativeHeadLayer(nn.Module):
         """
         cache, limits = growth.cache, growth.limits
         committed, start = len(growth.token_ids), cache.extend(len(growth.token_ids))
-        angles = self._angles.up_to(start + committed + limits.passes, growth.features.device)
+        angles = self._angles.grow_to(start + committed + limits.passes, growth.features.device)
         num_columns = 2 if growth.directions is None else 3 + 2 * len(self.write)
         int_columns = torch.empty((6, limits.kept), dtype=torch.int64)
         float_columns = torch.empty((num_columns, limits.kept))

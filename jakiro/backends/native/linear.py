@@ -1,6 +1,7 @@
 """Linear layers for the compiled functions: weights in panels, in the smallest dtype without loss.
 
-`BlockLinear` stores 8 bits and scales, as quantized files do; `CompiledInt8Linear` rounds weights for drafting.
+`BlockLinear` stores the numbers of a quantized file, widened to 8 bits, with the file's scales and minima;
+`CompiledInt8Linear` rounds weights for drafting.
 """
 
 import ctypes
@@ -84,8 +85,8 @@ class BlockLinear(NativeLinear):
         self._keep(Kind.BLOCKS, packed, (outputs, inputs), bias, **blocks)
         first = 0
         for kind, rows, order in parts:
-            places = None if order is None else np.ascontiguousarray(order).ctypes.data
-            about = (BLOCKS[kind].type_id, rows.ctypes.data, places, *rows.shape)
+            order_address = None if order is None else np.ascontiguousarray(order).ctypes.data
+            about = (BLOCKS[kind].type_id, rows.ctypes.data, order_address, *rows.shape)
             if library().jakiro_unpack(ctypes.byref(self.matrix), first, *about):
                 raise ValueError("its scales are not all finite")
             first += len(rows)

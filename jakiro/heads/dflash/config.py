@@ -12,9 +12,11 @@ class DFlashConfig(DecoderConfig):
     """A DFlash head's config.
 
     Attributes:
+        num_layers: Number of the head's layers.
         block_size: Tokens of a pass: the root and mask tokens.
         mask_token_id: Token of the target; its embedding is the input of mask tokens.
-        feature_layers: Layers of the target, below its last, with outputs that the head reads.
+        feature_layers: Numbers of the target's layers, from 1 and ascending, whose outputs the head reads; the last
+            layer is `reads_last`.
         reads_last: Whether it also reads the target's last hidden state.
         own_embedding: Whether it has its own embedding matrix instead of the target's.
         own_output: Whether it has its own output matrix instead of the target's.
@@ -22,8 +24,12 @@ class DFlashConfig(DecoderConfig):
             so that a block has one more level; False if masks predict the token at their position.
         sliding_layers: Numbers of the head's layers, from 0, with a sliding window.
         causal_layers: Numbers of the head's layers, from 0, with rows that do not attend to later rows.
-        sliding_window: Positions in the window; None for all.
-        window_from_root: Whether the window of a whole block ends at its root; otherwise at each token.
+        sliding_window: Number of positions w of the window; None for all.
+        window_from_root: True if every row of a block attends to the w positions before the root and to the block;
+            False if each row attends to positions less than w before or after its own.
+
+    Raises:
+        ValueError: layers do not ascend, the head reads no state, or the mask token is no token of the target.
     """
 
     num_layers: int = count(1)
@@ -65,4 +71,5 @@ class DFlashConfig(DecoderConfig):
 
     @property
     def feature_size(self) -> int:
+        """Width of a row of the target's features: the last hidden state, then each of `feature_layers`."""
         return (1 + len(self.feature_layers)) * self.hidden_size

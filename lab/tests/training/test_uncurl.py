@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lab.training.uncurl import inner_activations, merged, paired
+from lab.training.uncurl import inner_activations, match_neurons, merged
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 
@@ -17,7 +17,7 @@ def test_equal_experts_with_permuted_neurons_merge_without_loss(tmp_path):
         second.proj.weight.copy_(first.proj.weight[:, order])
     inner, shares = inner_activations(head, cache, 8)
     assert float(shares.sum()) == pytest.approx(1.0) and inner.shape[0] == 2
-    partner = paired(*inner)
+    partner = match_neurons(*inner)
     assert torch.equal(order[partner], torch.arange(len(order)))
     single = merged(head, partner, shares)
     torch.testing.assert_close(single.layers[0].mlp_moe.experts[0].fc.weight, first.fc.weight)
@@ -32,7 +32,7 @@ def test_equal_experts_with_permuted_neurons_merge_without_loss(tmp_path):
 
 def test_every_neuron_has_a_different_partner():
     generator = torch.Generator().manual_seed(1)
-    partner = paired(torch.randn(40, 9, generator=generator), torch.randn(40, 9, generator=generator))
+    partner = match_neurons(torch.randn(40, 9, generator=generator), torch.randn(40, 9, generator=generator))
     assert partner.sort().values.tolist() == list(range(9))
 
 

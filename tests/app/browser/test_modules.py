@@ -1,13 +1,14 @@
 """The page's scripts in Chromium without a server: pieces, units, layout, metrics, files."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from app.serving.packing import Packer, to_json
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.trace import acceptance_by_depth
+from jakiro.trace import Trace, acceptance_by_depth
 from tests.app.conftest import load_scripts, set_option, show
 from tests.app.fake import QUESTION, FakeGenerator, finished_race, traces_of
 
@@ -180,6 +181,34 @@ def test_packed_steps_unpack_to_those_of_the_trace(functions, nodes):
             assert node["score"] == pytest.approx(expected["score"], abs=0.0006)
             for name in ("draft_prob", "target_prob"):
                 assert node[name] == pytest.approx(expected[name], abs=0.000006)
+
+
+@pytest.mark.parametrize("nodes", [8, 24])
+def test_a_step_that_no_token_can_follow_is_read_and_shown_without_a_bonus_token(modules, nodes):
+    race = finished_race(nodes=nodes)
+    trace, steps = race.traces["jakiro"], race.traces["jakiro"].steps
+    index = next(i for i, step in enumerate(steps) if i and len(step.accepted_path) == 2)
+    accepted = tuple(steps[index].nodes[node].token_id for node in (1, 2))
+    assert steps[index].accepted_path == (1, 2)
+    last = replace(steps[index], bonus_token_id=None, bonus_piece=b"", committed_ids=accepted)
+    race.traces["jakiro"] = trace = Trace(trace.header, [*steps[:index], last], "no_token")
+    assert Trace.from_json(trace.to_json()) == trace
+    packer = Packer()
+    packer.pack(("header", "jakiro", trace.header))
+    packed = [json.loads(to_json(packer.pack(("step", "jakiro", step))))[2] for step in trace.steps]
+    saved = {method: trace.to_dict() for method, trace in race.traces.items()}
+    show(modules, saved, step=index)
+    read = """([header, steps]) => { const reader = new Jakiro.StepReader(header);
+              return steps.map((step) => reader.read(step)).at(-1); }"""
+    unpacked, expected = modules.evaluate(read, [saved["jakiro"]["header"], packed]), saved["jakiro"]["steps"][-1]
+    for name in ("bonus_token_id", "bonus_piece", "committed_ids"):
+        assert unpacked[name] == expected[name], name
+    assert said_of(modules, json.dumps(saved["jakiro"])) == "read"
+    modules.wait_for_selector(f'svg.tree.phase-3[data-step="{index}"]')
+    assert modules.locator('svg.tree [data-node="1"]').count() == 1
+    assert modules.locator('[data-node="bonus"]').count() == 0
+    assert "No token can follow." in modules.locator("svg.tree").get_attribute("aria-label")
+    assert "no token can follow: 2 tokens kept" in modules.inner_text("#host")
 
 
 def test_every_refusal_has_its_reason(race_tab):

@@ -67,11 +67,15 @@ def device(cluster):
 
 
 class Reading:
-    """An answer and its outcome.
+    """An answer that is read to its end at construction, and its outcome.
+
+    Args:
+        on_step: called with this object after every step.
 
     Attributes:
-        trace: the trace so far.
+        trace: the trace so far; None before the header.
         failure: the error message, or None.
+        halt: set it to stop the answer.
     """
 
     def __init__(self, device, request: Asking, on_step=None) -> None:
@@ -91,7 +95,8 @@ class Reading:
             self.failure = str(error)
 
     @property
-    def process(self) -> int:
+    def process_id(self) -> int:
+        """Process id of the replica, which `ray_tiny` names as its device."""
         return int(self.trace.header.device_profile["device"])
 
 
@@ -104,7 +109,7 @@ def read_side_by_side(device, questions, length: int = 24) -> list[Reading]:
 @pytest.fixture
 def both(device):
     """Return the device once both replicas answer, including one that an earlier test has killed."""
-    wait_until(lambda: len({reading.process for reading in read_side_by_side(device, "ab", 8)}) == 2, START_SECONDS)
+    wait_until(lambda: len({reading.process_id for reading in read_side_by_side(device, "ab", 8)}) == 2, START_SECONDS)
     return device
 
 
@@ -157,13 +162,13 @@ def test_a_killed_replica_is_reported_to_its_reader_and_the_other_one_continues(
             if len(reading.trace.steps) == 2:
                 started.wait(PATIENCE)
                 if name == "killed":
-                    os.kill(reading.process, signal.SIGKILL)
+                    os.kill(reading.process_id, signal.SIGKILL)
 
         return Reading(both, asking(name, 60), meet)
 
     with ThreadPoolExecutor(2) as pool:
         killed, survivor = pool.map(read, ("killed", "other"))
-    assert killed.process != survivor.process
+    assert killed.process_id != survivor.process_id
     assert killed.failure == words.RAY_WORKER_LOST
     assert len(killed.trace.steps) >= 2
     assert survivor.failure is None and survivor.trace.end_reason == "length"

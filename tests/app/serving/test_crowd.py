@@ -62,7 +62,7 @@ def test_twenty_visitors_at_once_get_their_own_answers_and_their_places_in_the_q
         assert re.findall(r"word\w{8}", answer.update["text"]) == [word]
         assert answer.update["state"] == "done"
     assert len({answer.update["run"] for _, answer in answers}) == 20
-    messages = [answer.sentences for _, answer in answers if answer.sentences]
+    messages = [answer.messages for _, answer in answers if answer.messages]
     assert len(messages) >= 18
     assert all(re.match(r"You are number \d+", sentence) for sentences in messages for sentence in sentences)
 

@@ -9,7 +9,7 @@
  * order. So a row has the same result alone, in a tree, and with any number of hidden rows between visible ones.
  */
 
-#include "blocks.h"
+#include "passes.h"
 
 typedef struct {
     Matrix query_key_value, output, gate_up, down;

@@ -1,6 +1,6 @@
 #include "head.h"
 
-#include "blocks.h"
+#include "passes.h"
 
 enum { PROJECTION, READ = PROJECTION + 1 + HALF_SECTIONS, WRITE, MIX, HEAD_SECTIONS };
 

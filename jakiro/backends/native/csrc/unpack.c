@@ -7,7 +7,7 @@ enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q
 
 #define SUPER 256
 
-/* Contents of a stored block: numbers, and for every 32 (Q6_K: 16) of them a scale and a minimum. */
+/* Contents of a stored block: numbers, and for every 32 (Q6_K: 16) of them a scale and a minimum, which is added. */
 typedef struct {
     int8_t numbers[SUPER];
     float scales[SUPER / 16], minima[SUPER / 16];
@@ -40,7 +40,8 @@ static void unpack_32(int64_t type, const uint8_t *source, Unpacked *found) {
     if (!minimum) shift_by(found->numbers, 32, fifth ? 16 : 8);
 }
 
-/* Q4_K and Q5_K: eight blocks of 32, with scales and minima of 6 bits times one common scale each. */
+/* Q4_K and Q5_K: eight blocks of 32, with scales and minima of 6 bits times one common scale each. The file's minima
+ * are subtracted, ours are added, hence the minus sign. */
 static void unpack_k(int64_t type, const uint8_t *source, Unpacked *found) {
     const uint8_t *sixes = source + 4, *fifths = source + 16, *numbers = fifths + (type == Q5_K ? 32 : 0);
     const float scale = one_half(source), minimum = -one_half(source + 2);
@@ -69,8 +70,8 @@ static void unpack_6_k(const uint8_t *source, Unpacked *found) {
     shift_by(found->numbers, SUPER, 32);
 }
 
-/* Write one output's numbers of a block of `block` inputs, its scale and minimum, in 16 bits as stored; return whether
- * both are finite. */
+/* Write one output's numbers of a block of `block` inputs, and its scale and minimum: the float16 bytes of `stored` if
+ * scales have 2 bytes, else `scale` and `minimum` as float32. Return whether both are finite. */
 static int place(int8_t *panel, Blocks blocks, int64_t lane, float scale, float minimum, const int8_t *numbers,
                  const uint8_t *stored) {
     int8_t *place = panel + scales_bytes(blocks) + 2 * lane;
@@ -86,9 +87,9 @@ static int place(int8_t *panel, Blocks blocks, int64_t lane, float scale, float 
     return scale - scale == 0 && minimum - minimum == 0;
 }
 
-/* Write stored rows of a matrix, (rows, row_bytes) of a type, from its output `first` on, in the order `places`, or in
- * their own order if it is null. If the matrix's blocks are half as long as the type's, a block becomes two. Return the
- * number of rows with a scale that is not finite. */
+/* Write stored rows of a matrix, (rows, row_bytes) of a type, from its output `first` on: output `first` + i is row
+ * order[i], or row i if `order` is null. If the matrix's blocks are half as long as the type's, a block becomes two.
+ * Return the number of rows with a scale that is not finite. */
 int64_t jakiro_unpack(const Matrix *matrix, int64_t first, int64_t type, const uint8_t *source, const int64_t *order,
                       int64_t rows, int64_t row_bytes) {
     const int64_t large = type >= Q4_K, per_stored = large ? SUPER : 32, own = type == Q6_K ? 16 : 32;

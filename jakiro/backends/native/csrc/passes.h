@@ -1,4 +1,4 @@
-/* Functions for the passes of a decoder and of a draft head. */
+/* Parts of a layer that the passes of a decoder (decoder.c) and of a draft head (head.c) share. */
 
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "blocks.h"
+#include "passes.h"
 
 void normalize(const float *rows_in, float *rows_out, const float *weight, float eps, int64_t rows, int64_t width) {
     for (int64_t row = 0; row < rows; row++) {
