@@ -78,7 +78,7 @@ def test_limits_decide_how_many_layers_are_on_disk(pair, tmp_path):
     on_disk = [device_map[f"model.layers.{number}"] for number in range(2)].count("disk")
     assert on_disk >= 1 and plan.sizes["disk"] == on_disk * layer and plan.pass_bytes == (0, on_disk * layer)
     assert plan.load_options["offload_folder"] == str(tmp_path / "tiny-float32")
-    with pytest.raises(ValueError, match=r"output function of some/tiny need .* and cpu may hold .*raise"):
+    with pytest.raises(ValueError, match=r"output layer of some/tiny need .* on cpu, but its limit is .*raise"):
         places(other_bytes - 2)
 
 
