@@ -29,10 +29,10 @@ from tests.server.served import PATIENCE, any_port, wait_until
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --process-per-site "
-    # Pages live for seconds: optimised code of their scripts costs more than it saves
-    "--js-flags=--no-opt,--no-maglev"
+    "--disable-component-update --disable-sync --process-per-site"
 )  # fmt: skip
+# Tests load pages for seconds: to optimise their scripts costs more than it saves
+UNOPTIMISED = "--js-flags=--no-opt,--no-maglev"
 DESKTOP = {"width": 1440, "height": 900}
 # Gradio draws the fields of its form one by one
 FORM_DRAWN = """() => { const form = window.Jakiro?.formDefaults?.();
@@ -183,7 +183,7 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
+        browser = playwright.chromium.launch(executable_path=path, args=[*FLAGS.split(), UNOPTIMISED])
         yield browser
         browser.close()
 
