@@ -114,7 +114,7 @@ def figure(data: Mapping, temperature: float = 0.0) -> Figure:
         line = [(point["plain_pass_seconds"], point["speedup"]) for point in points]
         x, y = zip(*line, strict=True)
         drawn.add_trace(Scatter(x=x, y=y, name=lane, mode="lines+markers"))
-    drawn.update_xaxes(title="seconds of a plain pass", type="log")
+    drawn.update_xaxes(title="seconds of a plain pass", type="log", dtick="D2")
     return drawn.update_yaxes(title="speedup over plain decoding", rangemode="tozero")
 
 

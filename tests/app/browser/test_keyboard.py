@@ -30,6 +30,7 @@ def tab_to(tab, selector: str, key: str = "Tab") -> list[dict]:
     raise AssertionError(f"{selector} was not reached: {[element['name'] for element in passed]}")
 
 
+@pytest.mark.rare
 def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
@@ -77,6 +78,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     assert all(element["ring"] for element in passed), [element["name"] for element in passed if not element["ring"]]
 
 
+@pytest.mark.rare
 def test_the_skip_link_comes_first_and_keys_move_through_tabs_and_stops(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
