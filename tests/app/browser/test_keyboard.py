@@ -109,3 +109,17 @@ def test_the_skip_link_comes_first_and_keys_move_through_tabs_and_stops(open_tab
     tab.locator(".chain-link").nth(1).wait_for()
     assert tab.locator(".chain-link").count() == 2
     assert all(element["seen"] and element["ring"] for element in passed), passed
+
+
+def test_escape_closes_a_list_before_its_drawer_and_returns_the_focus(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.click("#jk-settings")
+    choices = tab.locator("#settings input[role=listbox]:visible, #settings input[role=combobox]:visible").first
+    choices.click()
+    tab.wait_for_selector("#settings [role=option]")
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#settings [role=option]", state="detached")
+    assert tab.is_visible("#settings")
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#settings", state="hidden")
+    tab.wait_for_selector("#jk-settings:focus")
