@@ -167,6 +167,7 @@ def test_every_package_on_disk_is_listed(project):
     assert set(project["tool"]["setuptools"]["packages"]) == packages | {"jakiro.assets"}
 
 
+@pytest.mark.rare
 def test_wheel_contains_the_library_and_its_data(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     folders = {path.name for path in (ROOT / "assets").iterdir() if path.is_dir()} - PAGE_FOLDERS

@@ -36,6 +36,7 @@ def test_engine_tests_are_collected_without_page_packages(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+@pytest.mark.rare
 def test_gpu_measurements_run_without_page_packages(tmp_path):
     done = run(tmp_path, "-m", "tests.gpu.work", "environment")
     assert done.returncode == 0 and "torch" in done.stdout, done.stderr[-3000:]

@@ -1,5 +1,6 @@
 """Two methods in one: a drafter's tree with a chain from another source merged in at the root."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -43,6 +44,10 @@ class ChainSession(DraftSession):
     @abstractmethod
     def chain(self) -> tuple[list[int], list[float]]:
         """Return tokens and the log probability of each given the one before; empty lists to propose nothing."""
+
+    def expected_length(self) -> float:
+        """Return the expected number of tokens of the chain that are right."""
+        return sum(map(math.exp, accumulate(self.chain()[1])))
 
     def checked_chain(self, request: DraftRequest) -> tuple[list[int], list[float]]:
         """Return the chain after a check, because captured passes and compiled code read its ids unchecked.
@@ -98,6 +103,8 @@ class MergedSession(DraftSession):
 
     def propose(self, request: DraftRequest) -> Proposal:
         token_ids, log_estimates = self.chains.checked_chain(request)
+        if isinstance(self.first, ChainSession):
+            return max((self.first, self.chains), key=ChainSession.expected_length).propose(request)
         if request.needs_no_draft(accumulate(log_estimates)):
             return self.chains.propose(replace(request, tree=ROOT_ONLY))
         # The chain of an outer merged drafter, such as a prediction, is longer and more often right

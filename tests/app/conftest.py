@@ -31,6 +31,8 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --process-per-site"
 )  # fmt: skip
+# Tests load pages for seconds: to optimise their scripts costs more than it saves
+UNOPTIMISED = "--js-flags=--no-opt,--no-maglev"
 DESKTOP = {"width": 1440, "height": 900}
 # Gradio draws the fields of its form one by one
 FORM_DRAWN = """() => { const form = window.Jakiro?.formDefaults?.();
@@ -181,7 +183,7 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
+        browser = playwright.chromium.launch(executable_path=path, args=[*FLAGS.split(), UNOPTIMISED])
         yield browser
         browser.close()
 

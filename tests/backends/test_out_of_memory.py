@@ -123,6 +123,7 @@ def test_out_of_memory_in_an_answer_is_one_sentence_and_the_next_answer_works(no
     assert device.status["graphs"]["slots"] <= 2
 
 
+@pytest.mark.rare
 @EXTENTS
 def test_out_of_memory_in_loading_is_one_sentence_and_leaves_no_tensors(tags, frozen, extent):
     """Covers reading, moving, testing, binding and checking the pair, and its first buffers, on a simulated GPU."""

@@ -163,7 +163,16 @@ def enumerated_text(model, sampling, length):
     return joint
 
 
-@pytest.mark.parametrize("sampling", [SAMPLINGS["top-k and nucleus"], *PENALISED.values()])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SAMPLINGS["top-k and nucleus"],
+        *(
+            pytest.param(sampling, marks=[pytest.mark.rare] * (place > 0))
+            for place, sampling in enumerate(PENALISED.values())
+        ),
+    ],
+)
 def test_whole_answers_follow_the_enumerated_distribution(words, sampling):
     model, generator = words
     tree, counts, steps = TreeConfig(width=3, depth=3, nodes=8), Counter(), []
@@ -182,6 +191,7 @@ def test_whole_answers_follow_the_enumerated_distribution(words, sampling):
     assert any(step.accepted_path for step in steps) and any(not step.accepted_path for step in steps)
 
 
+@pytest.mark.rare
 def test_bound_detects_an_answer_without_its_penalties(words):
     model, generator = words
     free = SamplingParams(1.2, max_new_tokens=3)

@@ -36,6 +36,7 @@ def loaded(tags, **options) -> JakiroGenerator:
     return generator
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
 def test_device_tag_loading_and_steps_wait_for_the_device_once(tags, numerics, monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 10**9)
@@ -112,6 +113,7 @@ def test_device_tag_a_reread_step_reads_twice(on_a_pretended_gpu):
             assert tags.reads == {"tolist": 2}
 
 
+@pytest.mark.rare
 def test_device_tag_answer_on_zerogpu(tags, monkeypatch):
     """Load on the CPU; the process that answers moves the pair to the GPU and captures its own graphs."""
     zero_device = pytest.importorskip(

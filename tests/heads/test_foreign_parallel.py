@@ -84,7 +84,7 @@ def test_published_medusa_head_drafts_by_its_formula(prefix, name, target, tmp_p
 
 def test_published_mlps_are_not_trained(tmp_path):
     head = load_head(medusa_folder(tmp_path / "head", medusa_tensors()))
-    with pytest.raises(ValueError, match="which Jakiro only drafts with; train one of ours with --method"):
+    with pytest.raises(ValueError, match="which Jakiro can draft with but not train; train a new head with --method"):
         objective_for(head, LossWeights())
 
 

@@ -5,6 +5,8 @@ import threading
 
 import pytest
 import torch
+import transformers
+from packaging import version
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from jakiro.config import SamplingParams, TreeConfig
@@ -120,8 +122,12 @@ FAMILIES = {
 ONLY_FAST = {
     "gpt-oss": ("gpt_oss", EXPERTS | MIXED | {"head_dim": 16, "rope_parameters": {"rope_theta": 1e4}}),
     "Falcon": ("falcon", {"alibi": False}),
-    "GPT-J": ("gptj", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "rotary_dim": 8}),
 }
+# Its attention uses transformers' interface since 5.24
+(FAMILIES if version.parse(transformers.__version__) >= version.parse("5.24") else ONLY_FAST)["GPT-J"] = (
+    "gptj",
+    {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "rotary_dim": 8},
+)
 # Chains only, with a notice: positions or windows are computed inside the attention of the model
 ONLY_CHAINS = {
     "BLOOM": ("bloom", {"hidden_size": 64, "n_layer": 2, "n_head": 4}),

@@ -54,6 +54,7 @@ def test_device_tag_mode_rejects_operations_that_a_gpu_rejects():
             ours.numpy()
 
 
+@pytest.mark.rare
 def test_device_tag_head_is_recalibrated_on_the_device_of_the_target(tmp_path, monkeypatch):
     target, corpus = support.tiny_target(), tmp_path / "part-00000.jsonl.gz"
     generator = torch.Generator().manual_seed(0)

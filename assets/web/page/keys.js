@@ -14,11 +14,20 @@ const hasOwnKeys = ({ tagName, type, role, id }, key) =>
   (tagName === "INPUT" && type === "range" && id !== "jk-step" && !key.startsWith("Page")) ||
   ((role === "tab" || type === "radio") && isWalking() && key.startsWith("Arrow"));
 
+// Escape closes an open list of choices first, and not also the drawer around it
+export function keepDrawer(event) {
+  if (event.key === "Escape" && event.target.ariaExpanded === "true") event.preventDefault();
+}
+
 export function onKey(event, parts) {
   const { seek, follow, setPhase, guessFirst, advance, ahead, back } = moves;
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   const { target, key } = event;
-  if (isTextField(target)) return key === "Escape" && target.blur();
+  if (isTextField(target)) {
+    // A drawer that is closed by this key gives the focus back itself
+    if (key === "Escape" && !target.closest(":popover-open")) target.blur();
+    return undefined;
+  }
   if (hasOwnKeys(target, key)) return;
   if (key === "Escape") return parts.card.close();
   if (!inProjector() && !target.closest?.(".jk-view")) return;

@@ -3,7 +3,7 @@
 import { h } from "../base/dom.js";
 import { WaitingBox, chatPane } from "../chat/pane.js";
 import { RecordingsView } from "../data/recordings.js";
-import { onKey } from "./keys.js";
+import { keepDrawer, onKey } from "./keys.js";
 import { pageMenu } from "./menu.js";
 import { RaceView } from "../race/race.js";
 import { plotPane, treePane } from "../watch/figure.js";
@@ -34,6 +34,7 @@ export function buildParts(root) {
   (document.querySelector(".jk-header") || root).append(menu);
   parts.guess = menu.querySelector('[data-toggle="guess_first"]');
   root.tabIndex = -1;
+  document.addEventListener("keydown", keepDrawer, true);
   document.addEventListener("keydown", (event) => onKey(event, parts));
   return parts;
 }

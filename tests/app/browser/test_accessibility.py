@@ -121,6 +121,7 @@ def test_a_phone_does_not_zoom_into_a_field_and_a_question_runs_in_its_own_direc
         assert tab.locator(f"{field} textarea").evaluate(look) == ["plaintext", "start"]
 
 
+@pytest.mark.rare
 def test_text_at_200_per_cent_does_not_overflow(open_tab, fake_address):
     tab = open_tab(fake_address, viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     tab.wait_for_selector("svg.tree")

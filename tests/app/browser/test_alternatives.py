@@ -98,6 +98,7 @@ def test_a_fork_in_the_middle_of_a_character(tab):
     assert text(tab) == ANSWER.rstrip()
 
 
+@pytest.mark.rare
 def test_a_fork_works_with_the_keyboard_only(tab):
     tab.locator("#view .jk-view").focus()
     tab.keyboard.press("Home")

@@ -56,6 +56,7 @@ def test_a_question_during_an_answer_ends_it_and_is_answered(tab, slow):
     assert tab.input_value("#question textarea") == ""
 
 
+@pytest.mark.rare
 def test_two_questions_at_the_same_time_are_sent_with_their_own_settings(tab):
     ask_and_stop(tab, "First?")
     seed = tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed")
@@ -66,6 +67,7 @@ def test_two_questions_at_the_same_time_are_sent_with_their_own_settings(tab):
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["First?", "Own words?"]
 
 
+@pytest.mark.rare
 def test_a_question_without_a_connection_is_kept_and_not_sent_with_the_next_one(tab):
     ask_and_stop(tab, "First?")
     before = tab.get_attribute(".jk-view", "data-run")
@@ -153,6 +155,7 @@ def test_after_a_reload_an_answer_that_is_not_kept_leaves_its_text_and_question(
     assert tab.evaluate(TURNS) == [["Forgotten?", True]]
 
 
+@pytest.mark.rare
 def test_a_lost_connection_is_reported_and_resumed_when_it_is_back(open_tab, slow):
     tab = open_tab(slow[2], reduced_motion="reduce", clock=True)
     ask(tab, "Broken?")
@@ -178,6 +181,7 @@ def test_a_lost_connection_is_reported_and_resumed_when_it_is_back(open_tab, slo
     tab.click("#stop")
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_question_that_the_server_has_not_received_is_awaited_and_then_returned_to_its_box(tab, comes):
     """A browser may delay the request and send the later ones of the page first."""
@@ -210,6 +214,7 @@ def test_a_missed_update_that_cannot_be_fetched_does_not_end_the_answer(tab):
     heal()
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(
     ("name", "where", "content"),
     [

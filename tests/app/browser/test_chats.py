@@ -365,6 +365,7 @@ def test_without_a_database_chats_stay_in_memory_and_the_page_says_so(open_tab, 
     tab.wait_for_function("Jakiro.state.turns[0]?.question === 'Private?'")
 
 
+@pytest.mark.rare
 def test_a_chat_of_release_0_10_is_imported(open_tab, place):
     tab = open_tab(place[2])
     traces = traces_of()
@@ -380,6 +381,7 @@ def test_a_chat_of_release_0_10_is_imported(open_tab, place):
     assert set(tab.evaluate(STORED)) >= {name * 32 for name in "abc"}
 
 
+@pytest.mark.rare
 def test_a_text_that_is_scrolled_up_stays_and_a_button_leads_to_its_end(open_tab):
     with served(lambda: FakeGenerator(default_answer() * 8, pace=1.0), **UNLIMITED) as (_, address):
         tab = open_tab(address, viewport={"width": 1200, "height": 700})
@@ -415,6 +417,7 @@ def test_only_a_single_click_on_a_finished_answer_opens_the_card_of_a_word(tab):
     tab.wait_for_selector(".alternatives:popover-open")
 
 
+@pytest.mark.rare
 def test_a_chat_that_is_too_long_leaves_out_its_oldest_turns_on_request(open_tab):
     with served(lambda: FakeGenerator(), max_prompt_characters=1200, max_prompt_tokens=200, **UNLIMITED) as (
         _,
@@ -436,6 +439,7 @@ def test_a_chat_that_is_too_long_leaves_out_its_oldest_turns_on_request(open_tab
         assert "Your next question leaves out" in tab.inner_text("#jk-chat")
 
 
+@pytest.mark.rare
 def test_copy_says_whether_it_worked(open_tab, place):
     tab = open_tab(place[2])
     ask_to_end(tab, "Why?")
@@ -450,6 +454,7 @@ def test_copy_says_whether_it_worked(open_tab, place):
     assert tab.evaluate("window.copiedText").startswith("The sky is blue")
 
 
+@pytest.mark.rare
 def test_the_pace_does_not_resume_what_is_paused_and_slow_stays_slow(tab):
     tab.click("#clear")
     ask_to_end(tab, "Why?")
@@ -465,6 +470,7 @@ def test_the_pace_does_not_resume_what_is_paused_and_slow_stays_slow(tab):
     assert min(later - earlier for earlier, later in pairwise(at[1:])) > 2500
 
 
+@pytest.mark.rare
 def test_stop_keeps_its_place_while_a_question_is_typed(open_tab):
     with served(lambda: FakeGenerator(default_answer() * 8, pace=3), **UNLIMITED) as (_, address):
         tab = open_tab(address)
@@ -479,6 +485,7 @@ def test_stop_keeps_its_place_while_a_question_is_typed(open_tab):
         assert tab.evaluate("Jakiro.state.turns[0].endReason") == "stopped", "the first answer is kept as far as it got"
 
 
+@pytest.mark.rare
 def test_no_folder_of_the_server_is_shown_or_shared(open_tab):
     with served(lambda: FakeGenerator(target="/srv/secret/models/Model-7B"), **UNLIMITED) as (_, address):
         tab = open_tab(address, reduced_motion="reduce")

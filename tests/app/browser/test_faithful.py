@@ -119,6 +119,7 @@ def ticks_of(nodes: int = 40) -> tuple[list[str], dict]:
     return [packing.to_json([packer.pack(event)]) for event in events], race.traces["jakiro"].to_dict()
 
 
+@pytest.mark.rare
 def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
     ticks, trace = ticks_of()
     seen = [0, 1, 2, 7, 8, 20, len(ticks) - 1]
@@ -175,6 +176,7 @@ def test_an_answer_that_begins_while_the_server_is_asked_for_it_is_not_taken_for
     check_all(modules, trace, every=12)
 
 
+@pytest.mark.rare
 def test_an_opened_file_and_the_page_saved_from_it_draw_the_trace(modules, open_tab, tmp_path):
     traces = finished_race(length=60, nodes=64, depth=6).traces
     trace, text = traces["jakiro"].to_dict(), web.recording_text(traces)
@@ -234,6 +236,7 @@ def test_a_folded_branch_opens_with_enter_and_with_space_after_its_step_is_redra
         modules.wait_for_selector(f'.tree [data-node="{i}"]', state="attached")
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("pace", ["slow", "normal"])
 def test_a_replay_shows_one_step_everywhere_and_no_word_flies_into_the_next_one(modules, pace):
     """Tree, counter, text and plot agree in samples every 100 ms; a movement ends within its phase."""

@@ -120,6 +120,7 @@ def test_an_answer_that_grows_or_shrinks_looks_like_one_drawn_at_once(functions,
     assert grown == fresh
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_markdown_is_text(functions, name):
     result = draw(functions, HOSTILE[name], every=20)

@@ -125,6 +125,7 @@ SHOWS = {
 }  # fmt: skip
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(("name", "content"), SHOWS.items(), ids=SHOWS)
 def test_the_frame_is_as_tall_as_the_page_on_every_tab_and_nothing_is_cut(framed, name, content):
     tab, page = framed
@@ -180,6 +181,7 @@ def test_a_drawer_opens_in_the_part_on_screen(framed, opener, closer):
     page.click(closer)
 
 
+@pytest.mark.rare
 def test_the_cards_of_a_token_and_of_a_word_are_on_screen(framed):
     tab, page = framed
     page.wait_for_selector(":is(svg.tree .node, .ladder button):visible")

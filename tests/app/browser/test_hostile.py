@@ -89,6 +89,7 @@ def hostile_address(tmp_path_factory):
     web.TRACES = before
 
 
+@pytest.mark.rare
 def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(open_tab, hostile_address, tmp_path):
     tab = open_tab(hostile_address)
     requests = []
@@ -136,6 +137,7 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
     assert offline.loaded == [path.as_uri()]
 
 
+@pytest.mark.rare
 def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_title(open_tab):
     answer = [b"Yes", b" it is", b"."]
     with served(lambda: FakeGenerator(answer), max_prompt_characters=200_000) as (_, address):
@@ -151,6 +153,7 @@ def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_tit
         assert len(title) < 120
 
 
+@pytest.mark.rare
 def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("svg.tree")
@@ -176,6 +179,7 @@ def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
     shown_as_text(tab)
 
 
+@pytest.mark.rare
 def test_the_server_connects_to_no_other_machine(open_tab, fake_address, loopback_guard):
     """The network guard of all browser tests refuses and lists the attempts of the server's process."""
     import socket

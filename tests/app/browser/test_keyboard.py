@@ -30,6 +30,7 @@ def tab_to(tab, selector: str, key: str = "Tab") -> list[dict]:
     raise AssertionError(f"{selector} was not reached: {[element['name'] for element in passed]}")
 
 
+@pytest.mark.rare
 def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
@@ -77,6 +78,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     assert all(element["ring"] for element in passed), [element["name"] for element in passed if not element["ring"]]
 
 
+@pytest.mark.rare
 def test_the_skip_link_comes_first_and_keys_move_through_tabs_and_stops(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
@@ -107,3 +109,17 @@ def test_the_skip_link_comes_first_and_keys_move_through_tabs_and_stops(open_tab
     tab.locator(".chain-link").nth(1).wait_for()
     assert tab.locator(".chain-link").count() == 2
     assert all(element["seen"] and element["ring"] for element in passed), passed
+
+
+def test_escape_closes_a_list_before_its_drawer_and_returns_the_focus(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.click("#jk-settings")
+    choices = tab.locator("#settings input[role=listbox]:visible, #settings input[role=combobox]:visible").first
+    choices.click()
+    tab.wait_for_selector("#settings [role=option]")
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#settings [role=option]", state="detached")
+    assert tab.is_visible("#settings")
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#settings", state="hidden")
+    tab.wait_for_selector("#jk-settings:focus")

@@ -173,6 +173,7 @@ def test_the_privacy_sentence_of_save_is_complete(modules):
     assert tab.is_visible(".save-list p") and tab.evaluate(clipped) <= 0
 
 
+@pytest.mark.rare
 def test_fields_are_dark_in_dark_mode_with_their_spinners(open_tab, fake_address):
     tab = open_tab(fake_address, color_scheme="dark")
     tab.click("#jk-settings")

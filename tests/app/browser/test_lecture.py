@@ -22,6 +22,7 @@ def tab(open_tab, fake_address):
     return tab
 
 
+@pytest.mark.rare
 def test_keys_act_wherever_the_focus_is_but_in_text_fields(tab):
     step = "step => document.querySelector('svg.tree').dataset.step === step"
     for focus in (".live-button, .icon-button", '[data-tab="watch"]'):
@@ -42,6 +43,7 @@ def test_keys_act_wherever_the_focus_is_but_in_text_fields(tab):
 SAID = f"""said => document.querySelector('#view .keys-hint').textContent === said + ' · {words.BROWSER["key_ask"]}'"""
 
 
+@pytest.mark.rare
 def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
     """Each press plays a part of the stop or opens the next; the nine stops follow in order."""
     tab.click('[data-tab="lesson"]')

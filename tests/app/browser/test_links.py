@@ -56,6 +56,7 @@ def opened(open_tab, address: str, link: str, **options):
     return tab, requests
 
 
+@pytest.mark.rare
 def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(open_tab, fake_address, other_address):
     tab = open_tab(fake_address)
     settle(tab)
@@ -114,6 +115,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     assert words.BROWSER["why_grammar"] in linked.inner_text(".jk-card")
 
 
+@pytest.mark.rare
 def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_tab, fake_address):
     tab = open_tab(fake_address)
     for question in ("First secret?", "Second?"):
@@ -221,6 +223,7 @@ def test_a_bad_link_is_refused_in_one_sentence_and_changes_nothing(one_page, oth
     one_page.wait_for_selector('.jk-view[data-run^="recording-"]')
 
 
+@pytest.mark.rare
 def test_without_a_clipboard_the_link_is_in_a_box_and_a_long_question_has_a_message(open_tab, fake_address):
     tab = open_tab(fake_address)
     settle(tab)
@@ -240,6 +243,7 @@ def test_without_a_clipboard_the_link_is_in_a_box_and_a_long_question_has_a_mess
     assert said(tab).endswith("Save… keeps the answer in a file.")
 
 
+@pytest.mark.rare
 def test_a_reload_keeps_the_form_and_does_not_apply_the_link_again(open_tab, fake_address):
     tab, _ = opened(open_tab, fake_address, "http://x/#" + urlencode({"question": "Old?", "seed": "5"}))
     tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Old?'")
@@ -250,6 +254,7 @@ def test_a_reload_keeps_the_form_and_does_not_apply_the_link_again(open_tab, fak
     assert tab.input_value("#seed input") == "5"
 
 
+@pytest.mark.rare
 def test_a_private_space_s_files_are_found_below_its_path_and_signed_and_links_do_not_hand_the_signature_out(open_tab):
     """The proxy of a private Space accepts only requests that carry the signature of the page's address."""
     tab, requests = open_tab(None), []

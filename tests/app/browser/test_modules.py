@@ -324,6 +324,7 @@ def test_the_mask_reads_as_a_table(race_tab):
     assert race_tab.evaluate(seen) == [node["depth"] + 1 for node in steps[0]["nodes"]]
 
 
+@pytest.mark.rare
 def test_a_long_answer_is_whole_in_both_views(modules):
     show(modules, traces_of([b" word"] * 1600, nodes=8, length=1700), step=0)
     for _ in range(2):

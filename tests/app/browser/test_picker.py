@@ -312,6 +312,7 @@ def test_a_download_is_seen_and_cancelled_in_the_list_and_goes_on_when_it_is_cho
         tab.wait_for_selector('[data-pair="better + fits"]:disabled:text-is("Loaded")')
 
 
+@pytest.mark.rare
 @pytest.mark.browser
 @pytest.mark.parametrize(("loaded", "chosen"), [("fast", "exact"), ("exact", "fast")])
 def test_the_form_opens_with_the_numerics_that_suit_the_device_and_another_choice_stays(open_tab, loaded, chosen):

@@ -69,6 +69,7 @@ def test_the_library_is_the_one_that_its_readme_names_and_python_has():
     assert "MIT License" in (web.PLOT_LIBRARY.parent / "LICENSE").read_text(encoding="utf-8")
 
 
+@pytest.mark.rare
 def test_a_page_without_the_library_shows_its_numbers_and_says_why(open_tab, fake_address):
     tab = open_tab(None)
     tab.route(f"**/{web.PLOT_LIBRARY.name}", lambda route: route.abort())

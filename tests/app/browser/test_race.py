@@ -131,6 +131,7 @@ def test_the_verdict_names_the_faster_lane_or_a_draw(functions, plain_ms, senten
     assert said == sentence
 
 
+@pytest.mark.rare
 def test_a_waiting_visitor_keeps_the_answer_on_screen_and_can_leave(open_tab):
     with served_slow() as (_, _, address):
         first, second = open_tab(address), open_tab(address)
@@ -148,6 +149,7 @@ def test_a_waiting_visitor_keeps_the_answer_on_screen_and_can_leave(open_tab):
         assert second.evaluate("Jakiro.moves.state.turns.length") == 0
 
 
+@pytest.mark.rare
 def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, fake_address, connect):
     tab = open_tab(fake_address)
     ask_to_end(tab, "Why is the sky blue?")

@@ -106,6 +106,7 @@ def test_marks_can_be_hidden(modules):
     assert set(modules.evaluate(lines)) == {"none"}
 
 
+@pytest.mark.rare
 def test_a_link_plays_this_answer_here_and_for_a_while_elsewhere(open_tab, fake_address):
     tab = open_tab(fake_address, reduced_motion="reduce")
     ask_to_end(tab, "Why?")
@@ -148,6 +149,7 @@ def test_recommended_settings_are_a_press_away_and_the_notice_does_not_return(op
         tab.evaluate("localStorage.clear()")
 
 
+@pytest.mark.rare
 def test_the_page_has_one_set_of_preview_tags_and_its_own_language(open_tab, fake_address):
     tab = open_tab(fake_address, locale="de-DE")
     response = tab.request.get(fake_address).text()
@@ -186,6 +188,7 @@ def test_title_questions_and_style_of_a_host_are_checked_and_stay_in_their_eleme
     assert head(host_style=style).count("</style>") == head().count("</style>")
 
 
+@pytest.mark.rare
 def test_a_chat_can_be_exported_where_it_is_read(open_tab, fake_address):
     tab = open_tab(fake_address, reduced_motion="reduce")
     ask_to_end(tab, "Why?")

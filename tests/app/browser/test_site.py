@@ -66,6 +66,7 @@ def shown_text(tab):
     return tab.evaluate("document.querySelector('.answer-text').textContent")
 
 
+@pytest.mark.rare
 @pytest.mark.browser
 @pytest.mark.parametrize("place", ["disk", "root", "path"])
 def test_every_tab_of_the_site_shows_its_content(place, open_tab, address_of, folder):

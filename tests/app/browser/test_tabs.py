@@ -70,6 +70,7 @@ def test_seven_tabs_open_beside_each_other(new_tab, fake_address):
         assert not new_tab(fake_address).streams
 
 
+@pytest.mark.rare
 def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_tab, slow):
     tab = new_tab(slow[1])
     send(tab, "Hidden?")
@@ -99,6 +100,7 @@ def test_a_hidden_tab_gives_its_stream_back_and_loses_nothing_of_its_answer(new_
     assert tab.evaluate("Jakiro.moves.state.turns.length") == 1 and tab.is_hidden("#jk-notice")
 
 
+@pytest.mark.rare
 def test_a_seventh_question_without_a_connection_has_a_message_and_is_answered_when_one_is_free(new_tab, slow):
     tabs = [new_tab(slow[1]) for _ in range(CONNECTIONS + 1)]
     *tabs, seventh = tabs

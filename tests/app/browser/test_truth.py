@@ -34,6 +34,7 @@ def tab(tabs, fake_address):
     tab.close()
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("by", [1, 2])
 def test_the_last_step_shows_the_delivered_tokens(tab, by):
     traces = cut_race(by)
@@ -68,6 +69,7 @@ def sent(tab) -> list[str]:
     return tab.evaluate("Jakiro.moves.state.run.main.header.messages.map(message => message.role)")
 
 
+@pytest.mark.rare
 def test_a_chat_is_remembered_in_sight_and_any_turn_can_be_asked_again(tab):
     tab.evaluate("document.querySelector('#clear').click()")
     ask_to_end(tab, "First?")
@@ -131,6 +133,7 @@ def test_a_cut_answer_says_so_and_goes_on_with_the_same_words(tab):
     assert tab.evaluate("Jakiro.moves.state.turns.length") == 1
 
 
+@pytest.mark.rare
 def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):
     tab.goto(fake_address)
     tab.wait_for_selector("#jk-chip.ready")

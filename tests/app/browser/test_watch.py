@@ -15,6 +15,7 @@ from tests.app.fake import FakeGenerator, default_answer
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.rare
 def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
     with served(lambda: FakeGenerator(default_answer() * 30, pace=3)) as (_, address):
         tab = open_tab(address)
@@ -86,6 +87,7 @@ def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_addre
     assert tab.text_content(".answer-text") == "".join(step["text"] for step in recorded["steps"])
 
 
+@pytest.mark.rare
 def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.click("#jk-settings")

@@ -95,6 +95,7 @@ def test_without_a_head_both_endpoints_answer_plainly_and_say_so(served, connect
     assert alone["message"] == ""
 
 
+@pytest.mark.rare
 def test_a_chat_goes_on_with_its_history(served, connect):
     client = connect(served[1])
     answer = client.predict("Why?", [], api_name="/chat")

@@ -249,6 +249,7 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
     assert json.loads(download.value.path().read_text(encoding="utf-8")) == recorded
 
 
+@pytest.mark.rare
 @pytest.mark.browser
 def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, recorded):
     with served(lambda: FakeGenerator(pace=1), max_new_tokens=10) as (_, address):

@@ -99,6 +99,7 @@ def test_names_of_methods_stay_text(modules, boards):
     assert tab.locator("#benchmark img").count() == 0 and tab.evaluate("window.ran") is None
 
 
+@pytest.mark.rare
 def test_the_leaderboard_has_no_serious_finding_and_large_targets(open_tab, fake_address, boards, monkeypatch):
     monkeypatch.setattr(benchmark, "leaderboard", lambda methods: json.dumps(boards))
     tab = open_tab(fake_address, color_scheme="light", **PHONE)

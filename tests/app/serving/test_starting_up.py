@@ -102,6 +102,7 @@ def test_the_page_says_at_once_that_its_proxy_cannot_be_used():
     assert ended.returncode == 1 and "ALL_PROXY" in ended.stderr and ended.stderr.count("\n") == 1
 
 
+@pytest.mark.rare
 def test_the_page_reads_its_options():
     """Run app.py itself: other tests do not call it after its check of proxies."""
     ended = started("app.py", "--help", COLUMNS="200")
@@ -109,6 +110,7 @@ def test_the_page_reads_its_options():
     assert "--fixed-model" in ended.stdout and "--graphs" not in ended.stdout
 
 
+@pytest.mark.rare
 def test_gradio_is_imported_behind_socks_and_finds_no_ipv6_address_that_it_cannot_try():
     script = "import app, gradio.http_server as server; print(app.named_host, server.LOCALHOST_NAME)"
     ended = started("-c", script, ALL_PROXY="socks5://127.0.0.1:9", NO_PROXY="[::1]", GRADIO_SERVER_NAME="::1")

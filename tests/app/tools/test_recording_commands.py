@@ -29,6 +29,7 @@ def test_every_shipped_recording_satisfies_its_rule(scenario):
     assert scenario.head is None or drafted.header.drafter["name"] == scenario.head
 
 
+@pytest.mark.rare
 @pytest.mark.browser
 def test_the_handouts_equal_those_of_the_recordings_tab_and_open_from_disk(
     open_tab, fake_address, monkeypatch, tmp_path

@@ -263,6 +263,7 @@ def broken_compiler(folder: Path) -> Path:
     return broken
 
 
+@pytest.mark.rare
 def test_reason_is_given_without_compiled_functions(tmp_path):
     assert reason(tmp_path, JAKIRO_NATIVE="0") == "True JAKIRO_NATIVE is 0"
     assert reason(tmp_path, PATH=str(tmp_path), CC="") == "True no C compiler was found; install gcc, or name one in CC"

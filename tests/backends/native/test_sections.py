@@ -65,6 +65,7 @@ def answers(preloaded: Path | None) -> dict:
     return json.loads(run.stdout)
 
 
+@pytest.mark.rare
 def test_late_threads_change_no_number(tmp_path):
     late = compile_library("late_threads.c", tmp_path / "late.so", "-ldl")
     in_time, too_late = answers(None), answers(late)
