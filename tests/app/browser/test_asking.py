@@ -172,7 +172,7 @@ def test_a_lost_connection_is_reported_and_resumed_when_it_is_back(open_tab, slo
     assert tab.input_value("#question textarea") == "Broken?"
     # A screen reader gets the same message instead of the end of the answer
     tab.wait_for_function(
-        "said => RegExp(said).test(document.querySelector('.voice[aria-live]').textContent)", arg=said
+        "said => RegExp(said).test(document.querySelector('.voice[aria-live]')?.textContent)", arg=said
     )
     tab.unroute("**/status")
     tab.clock.fast_forward(3000)

@@ -216,7 +216,7 @@ def test_an_empty_or_rejected_question_does_not_end_the_answer_before_it(open_ta
         tab.evaluate("Jakiro.fillForm({ top_p: 7, 'top-p': 7 })")
         tab.wait_for_function("Jakiro.formNow()['top-p'] === 7")
         send(tab, "Rejected?")
-        tab.wait_for_function("document.querySelector('#jk-notice').textContent.includes('7')")
+        tab.wait_for_function("document.querySelector('#jk-notice')?.textContent.includes('7')")
         assert tab.input_value("#question textarea") == "Rejected?"
         assert tab.is_visible("#stop") and not run.finished.is_set()
         assert not tab.evaluate("Jakiro.state.run.finished") and not tab.text_content(".answer-end")

@@ -37,7 +37,7 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     passed = tab_to(tab, "#question textarea")
     tab.keyboard.type("Why is the sky blue?")
     tab.keyboard.press("Enter")
-    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
+    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view')?.dataset.run)")
     wait_until_finished(tab)
 
     passed += tab_to(tab, "#jk-step")

@@ -24,7 +24,7 @@ def tab(open_tab, fake_address):
 
 @pytest.mark.rare
 def test_keys_act_wherever_the_focus_is_but_in_text_fields(tab):
-    step = "step => document.querySelector('svg.tree').dataset.step === step"
+    step = "step => document.querySelector('svg.tree')?.dataset.step === step"
     for focus in (".live-button, .icon-button", '[data-tab="watch"]'):
         tab.evaluate("Jakiro.moves.seek(1)")
         tab.evaluate("selector => document.querySelector(selector).focus()", focus)
@@ -40,7 +40,7 @@ def test_keys_act_wherever_the_focus_is_but_in_text_fields(tab):
 
 
 # The hint is drawn with the next frame
-SAID = f"""said => document.querySelector('#view .keys-hint').textContent === said + ' · {words.BROWSER["key_ask"]}'"""
+SAID = f"""said => document.querySelector('#view .keys-hint')?.textContent === said + ' · {words.BROWSER["key_ask"]}'"""
 
 
 @pytest.mark.rare
@@ -69,7 +69,7 @@ def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
     tab.wait_for_function(SAID, arg=words.BROWSER["keys_ask"])
     assert tab.input_value("#question textarea") == offered_questions()[0]
     tab.keyboard.press("PageDown")
-    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
+    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view')?.dataset.run)")
     wait_until_finished(tab)
     tab.wait_for_selector(f'.lead:text-matches("{words.BROWSER["race_same"]}$")')
     assert tab.evaluate(LOWEST, ".race-bars, .lane, .lead-line, .scrubber") <= 1080

@@ -328,7 +328,7 @@ def test_the_mask_reads_as_a_table(race_tab):
 def test_a_long_answer_is_whole_in_both_views(modules):
     show(modules, traces_of([b" word"] * 1600, nodes=8, length=1700), step=0)
     for _ in range(2):
-        modules.wait_for_function("() => document.querySelector('.answer-text').textContent === ' word'.repeat(1600)")
+        modules.wait_for_function("() => document.querySelector('.answer-text')?.textContent === ' word'.repeat(1600)")
         set_option(modules, "as_written")
 
 

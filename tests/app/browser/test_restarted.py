@@ -20,7 +20,7 @@ def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_t
         tab.wait_for_selector(".toast-wrap", state="attached")
         assert tab.is_hidden(".toast-wrap"), "Gradio's own message does not cover that of the page"
     with served_apart("serve_fake", 0, port=urlsplit(address).port):
-        said = "() => /no longer kept: [1-9][0-9]* tokens of it are here/.test(document.body.textContent)"
+        said = "() => /no longer kept: [1-9][0-9]* tokens of it are here/.test(document.body?.textContent)"
         tab.wait_for_function(said)
         tab.wait_for_function("() => document.querySelector('#question textarea').value === 'Why?'")
         ask_to_end(tab, "Why?")

@@ -61,7 +61,7 @@ def test_the_last_step_shows_the_delivered_tokens(tab, by):
         share = tab.inner_text(f'.legend-entry[data-proposer="{proposer}"] b')
         assert abs(int(share.split()[0]) - 100 * count / total) < 1
     assert number_of(tab, "tau")[0] == f"{drafted.delivered_tau:.2f}"
-    assert f"{drafted.tau:.2f} before the end" in number_of(tab, "tau")[1]
+    assert f"{drafted.tau:.2f} if tokens after the end" in number_of(tab, "tau")[1]
 
 
 def sent(tab) -> list[str]:
@@ -108,7 +108,7 @@ def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
             tab.wait_for_selector(".answer-pane .answer-text .token")
             assert tab.inner_text(".asked") == "Before?"
     tab.click("#example-1")
-    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
+    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view')?.dataset.run)")
     wait_until_finished(tab)
     assert tab.text_content(".asked") == offered_questions()[1]
     assert sent(tab) == ["user"]

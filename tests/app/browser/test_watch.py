@@ -32,7 +32,7 @@ def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
         assert tab.get_attribute("svg.tree", "data-step") == "2"
         assert "Paused at step 3" in tab.inner_text(".where")
         tab.click(".live-button")
-        tab.wait_for_function("() => Number(document.querySelector('svg.tree').dataset.step) > 4")
+        tab.wait_for_function("() => Number(document.querySelector('svg.tree')?.dataset.step) > 4")
         tab.click("#stop")
         wait_until_finished(tab)
         assert tab.inner_text(".answer-end").startswith("Stopped after ")
