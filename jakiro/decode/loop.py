@@ -32,7 +32,7 @@ from jakiro.trace import Plan, Step, Trace
 
 
 class PendingDraft(NamedTuple):
-    """A step whose draft has been launched and whose tree is not verified yet."""
+    """A step with a launched draft; its tree is not verified yet."""
 
     clock: StepClock
     plan: Plan | None
@@ -53,7 +53,7 @@ class Stream:
     """
 
     def __init__(self, context: DecodeContext, request: GenerationRequest) -> None:
-        # The caches have room for the target's maximum length at most; `max_new_tokens` may be far larger
+        # `max_new_tokens` may be larger than the target's context, which limits the size of the caches
         limited = request.limited_to(context.target.max_positions)
         if not context.backend.max_reusable_tokens:
             request = replace(request, prefixes=None)

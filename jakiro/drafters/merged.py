@@ -45,9 +45,9 @@ class ChainSession(DraftSession):
     def chain(self) -> tuple[list[int], list[float]]:
         """Return tokens and the log probability of each given the one before; empty lists to propose nothing."""
 
-    def expected_length(self) -> float:
-        """Return the expected number of tokens of the chain that are right."""
-        return sum(map(math.exp, accumulate(self.chain()[1])))
+    def expected_length(self, request: DraftRequest) -> float:
+        """Return the expected number of accepted tokens of the chain."""
+        return sum(map(math.exp, accumulate(self.checked_chain(request)[1])))
 
     def checked_chain(self, request: DraftRequest) -> tuple[list[int], list[float]]:
         """Return the chain after a check, because captured passes and compiled code read its ids unchecked.
@@ -102,9 +102,10 @@ class MergedSession(DraftSession):
         self.first, self.chains, self._place_chain = first, chains, place_chain
 
     def propose(self, request: DraftRequest) -> Proposal:
-        token_ids, log_estimates = self.chains.checked_chain(request)
+        # A chain has no tree into which the other chain could be merged
         if isinstance(self.first, ChainSession):
-            return max((self.first, self.chains), key=ChainSession.expected_length).propose(request)
+            return max((self.first, self.chains), key=lambda chains: chains.expected_length(request)).propose(request)
+        token_ids, log_estimates = self.chains.checked_chain(request)
         if request.needs_no_draft(accumulate(log_estimates)):
             return self.chains.propose(replace(request, tree=ROOT_ONLY))
         # The chain of an outer merged drafter, such as a prediction, is longer and more often right

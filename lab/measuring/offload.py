@@ -22,6 +22,7 @@ from jakiro.bench.report import bootstrap_interval
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.prompts import load_questions
 from jakiro.system import write_atomically
+from lab.measuring.lanes import rotated
 
 PLAIN = "autoregressive"
 # Method and tree by lane; None lets measured pass costs choose the tree
@@ -55,8 +56,7 @@ def measure(generator: JakiroGenerator, limit: int, tokens: int, temperatures: l
     for number, question in enumerate(load_questions(limit=limit)):
         for temperature in temperatures:
             sampling, texts = SamplingParams(temperature, seed=number, max_new_tokens=tokens), set()
-            order = [*LANES][number % len(LANES) :] + [*LANES][: number % len(LANES)]
-            for lane in order:
+            for lane in rotated(LANES, number):
                 method, tree = LANES[lane]
                 stream = generator.stream(question.turns[0], sampling, method, tree)
                 start = time.process_time()

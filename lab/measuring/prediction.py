@@ -18,6 +18,7 @@ from jakiro.drafters.prediction import PROPOSER
 from jakiro.system import write_atomically
 from jakiro.trace import Trace
 from lab.figures import markdown, pooled_speedup
+from lab.measuring.lanes import rotated
 
 EDITS = Path(__file__).resolve().parent.parent / "assets" / "edits.json"
 PROMPT = "{instruction} Write the whole code again, with no other change.\n\n```\n{code}\n```"
@@ -55,9 +56,8 @@ def measure(
     results = [{lane: Counter() for lane in LANES} for _ in edits]
     for turn in range(rounds):
         for number, edit in enumerate(edits):
-            lanes, texts = list(LANES), set()
-            first = (turn + number) % len(lanes)
-            for lane in lanes[first:] + lanes[:first]:
+            texts = set()
+            for lane in rotated(LANES, turn + number):
                 method, has_prediction = LANES[lane]
                 code = edit["code"] if has_prediction else ""
                 trace = generator.run(PROMPT.format_map(edit), sampling, method, prediction=code)

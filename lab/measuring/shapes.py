@@ -18,6 +18,7 @@ from jakiro.drafters.registry import DEFAULT, PLAIN
 from jakiro.prompts import load_questions
 from jakiro.system import write_atomically
 from lab.figures import markdown
+from lab.measuring.lanes import rotated
 
 LANES = {
     "plain": ROOT_ONLY,
@@ -40,8 +41,8 @@ def measure(generator: JakiroGenerator, limit: int, length: int, temperatures: I
     answers = []
     for number, question in enumerate(load_questions(limit=limit)):
         for temperature in temperatures:
-            sampling, texts, first = SamplingParams(temperature, seed=number, max_new_tokens=length), set(), number
-            for lane in [*LANES][first % len(LANES) :] + [*LANES][: first % len(LANES)]:
+            sampling, texts = SamplingParams(temperature, seed=number, max_new_tokens=length), set()
+            for lane in rotated(LANES, number):
                 method = PLAIN if lane == "plain" else DEFAULT
                 trace = generator.run(question.turns[0], sampling, method.name, LANES[lane])
                 texts.add(trace.text)

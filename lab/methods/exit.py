@@ -18,7 +18,7 @@ exit_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 
 
 def asks_for(method: str) -> str:
-    """Return what a method needs whose heads `lab.training.exits` trains."""
+    """Return what a method needs if `lab.training.exits` trains its heads."""
     return f"a head that `python -m lab.training.exits --method {method}` trains, given with --head"
 
 

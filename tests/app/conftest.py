@@ -31,7 +31,7 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --process-per-site"
 )  # fmt: skip
-# Tests load pages for seconds: to optimise their scripts costs more than it saves
+# Pages of tests are open for seconds, too short for optimised scripts to pay off
 UNOPTIMISED = "--js-flags=--no-opt,--no-maglev"
 DESKTOP = {"width": 1440, "height": 900}
 # Gradio draws the fields of its form one by one

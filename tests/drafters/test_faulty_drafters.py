@@ -134,7 +134,7 @@ def test_a_session_that_omits_super_observe_is_refused_at_its_second_tree():
     ],
 )
 def test_a_wrong_tree_stops_the_answer_before_its_tokens_if_reads_block(change, session, problem, monkeypatch):
-    """As on a GPU, where only the first tree is checked before the target scores it."""
+    """On a GPU only the first tree is checked before the target scores it; the others are checked before the commit."""
     monkeypatch.setattr("jakiro.decode.loop.reads_are_free", lambda device: False)
     monkeypatch.setattr(FaultySession, "propose", _right_first_tree(FaultySession.propose))
     generator = generator_with(change, session)
@@ -150,7 +150,7 @@ def test_a_wrong_tree_stops_the_answer_before_its_tokens_if_reads_block(change, 
 
 
 def _right_first_tree(propose):
-    """Return a `propose` whose first tree is correct; `change` applies to the later ones."""
+    """Return a `propose` method with a correct first tree; `change` applies to the later trees."""
 
     def propose_right_first(self, limits):
         if not hasattr(self, "has_proposed"):

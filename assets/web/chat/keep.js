@@ -36,7 +36,7 @@ export function saveTurn(run) {
   saveChat(chat);
 }
 
-// Answers whose steps are not on disk yet: after a reload they are requested from the server
+// Answers with steps that are not stored yet; a page that is reloaded now requests them from the server
 export const unsaved = new Set();
 
 async function saveSteps(run, chat) {

@@ -24,7 +24,7 @@ export function onKey(event, parts) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   const { target, key } = event;
   if (isTextField(target)) {
-    // A drawer that is closed by this key gives the focus back itself
+    // If Escape closes a drawer, the browser moves the focus
     if (key === "Escape" && !target.closest(":popover-open")) target.blur();
     return undefined;
   }

@@ -168,9 +168,9 @@ export class Plot {
     if (speedup !== null && race && over) this.span({ main, plain, notes, shapes, colours });
     else if (speedup !== null && !race)
       this.factor({ main, plain, speedup, notes, taken, colours });
-    const unmarked = taken.length;
     if (playhead !== null)
       this.playhead({ playhead, main, plain, mode, notes, shapes, taken, colours });
+    const playheadBox = playhead === null ? null : taken.at(-1);
     for (const { lane, found, role } of lines) {
       const below = (role === "plain") === !(speedup < 1 && speedup !== null);
       const named = say("plot_named", { lane: lane.title, seconds: clockOf(lane.clock) });
@@ -181,7 +181,7 @@ export class Plot {
           found,
           lane.title,
           below,
-          taken.filter((_, i) => i !== unmarked),
+          taken.filter((box) => box !== playheadBox),
         );
       if (!place) unplaced += 1;
       else

@@ -44,7 +44,7 @@ function openPlace(lane) {
   return surest.indexOf(Math.min(...surest));
 }
 
-// `laneNow()` returns the lane whose words are shown
+// `laneNow()` returns the lane on screen
 function chancesBox(laneNow) {
   let lane = null;
   let place = 0;
