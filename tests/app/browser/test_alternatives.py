@@ -141,6 +141,7 @@ def test_a_fork_of_an_earlier_turn_puts_later_ones_away_and_a_reload_keeps_both_
     tab.wait_for_function("Jakiro.state.run.main")  # the steps follow the text
     assert text(tab) == forked(5)
     tab.click('[data-action="branch_before"]')
+    shows(tab, "Branch 1 of 2")  # after its steps are read from the database
     assert text(tab) == original and tab.evaluate("Jakiro.state.turns.length") == 2
 
 
