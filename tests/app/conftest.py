@@ -37,6 +37,21 @@ DESKTOP = {"width": 1440, "height": 900}
 # Gradio draws the fields of its form one by one
 FORM_DRAWN = """() => { const form = window.Jakiro?.formDefaults?.();
   return form && Object.keys(form).every((name) => document.querySelector(`#${name} :is(input, textarea)`)); }"""
+# With JAKIRO_TEST_DELAYS=MS, frames, fetched data and the browser's database arrive later: unsafe waits of tests fail
+DELAYS = int(os.environ.get("JAKIRO_TEST_DELAYS", "0"))
+DELAYED = """(() => {
+  const later = (work) => setTimeout(work, %d), listen = EventTarget.prototype.addEventListener;
+  const isDelayed = (target, type) =>
+    (target instanceof IDBRequest && !(target instanceof IDBOpenDBRequest) && type === "success")
+    || (target instanceof IDBTransaction && type === "complete");
+  EventTarget.prototype.addEventListener = function (type, listener, ...options) {
+    const late = isDelayed(this, type) ? (event) => later(() => listener.call(this, event)) : listener;
+    return listen.call(this, type, late, ...options);
+  };
+  const { fetch, requestAnimationFrame } = window;
+  window.fetch = (...request) => fetch(...request).then((answer) => new Promise((done) => later(() => done(answer))));
+  window.requestAnimationFrame = (draw) => requestAnimationFrame(() => later(() => draw(performance.now())));
+})();"""
 # Options of a single tab; all others belong to the browser context
 LOOKS = ("color_scheme", "reduced_motion")
 
@@ -215,6 +230,8 @@ class Tabs:
             tab.on("close", lambda: context.close())
         else:
             tab = self._context(address, options).new_page()
+        if DELAYS:
+            tab.add_init_script(DELAYED % DELAYS)
         tab.set_viewport_size(viewport)
         tab.emulate_media(**look)
         tab.problems = problems
