@@ -456,9 +456,8 @@ class CorpusWriter:
     def _count(self, rows: Sequence[Row]) -> None:
         """Add kept texts to the counts."""
         self.seen.update(tuple(row.ids) for row in rows)
-        self.counts["rows"] += len(rows)
-        self.counts["tokens"] += sum(len(row.ids) for row in rows)
-        self.counts["learned_tokens"] += sum(len(row.ids) - row.l0 for row in rows)
+        for name, count in row_counts(rows).items():
+            self.counts[name] += count
 
     def _write_manifest(self) -> None:
         """Write the settings of the corpus, the counts of its rows, and the number of excluded rows."""
@@ -483,6 +482,12 @@ class _Progress:
         self.last_report, seconds = now, max(now - self.start, 1e-9)
         speed, minutes = self.tokens / seconds, (self.total - self.rows) * seconds / self.rows / 60
         log.info("%d of %d rows, %.0f tokens/s, %.1f min left", self.rows, self.total, speed, minutes)
+
+
+def row_counts(rows: Sequence[Row]) -> dict[str, int]:
+    """Return the numbers of texts, of their tokens, and of the tokens to learn from."""
+    num_tokens = sum(len(row.ids) for row in rows)
+    return {"rows": len(rows), "tokens": num_tokens, "learned_tokens": num_tokens - sum(row.l0 for row in rows)}
 
 
 def distinct_share(ids: Sequence[int]) -> float:

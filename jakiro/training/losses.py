@@ -140,15 +140,13 @@ class Objective(nn.Module):
             output = self.head(embeddings, features, positions, mask, rows)
             yield output
             if step < num_steps:
-                predicted = self._next_features(output, batch.ids, normalisers or self._all_normalisers)
+                predicted = self._next_features(output, batch.ids, normalisers)
                 # There is no prediction for position 0, which is not learned from
                 features = torch.cat([predicted[:, :1], predicted[:, :-1]], dim=1)
 
-    def _all_normalisers(self, output: HeadOutput) -> Tensor:
-        """Return the normalisers over all output rows."""
-        return normalisers_of(output.features, VocabularySlice(self.head.output_weight, None))
-
-    def _next_features(self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor]) -> Tensor:
+    def _next_features(
+        self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor] | None
+    ) -> Tensor:
         """Return the features for the next step; with decoupled experts, those of the token's proposer."""
         if not self.head.mixes_experts:
             return output.features
@@ -156,7 +154,9 @@ class Objective(nn.Module):
         with torch.no_grad():
             index = torch.searchsorted(self.head.draft_token_ids, following).clamp(max=len(self.head.output_weight) - 1)
             logit = (output.features * self.head.output_weight[index]).sum(-1)
-            joint = logit - normalisers(output)
+            all_rows = VocabularySlice(self.head.output_weight, None)
+            normaliser = normalisers(output) if normalisers else normalisers_of(output.features, all_rows)
+            joint = logit - normaliser
             proposer = (joint + output.router_weights.log().movedim(-1, 0)).argmax(0)
         index = proposer[None, ..., None].expand(1, *output.features.shape[1:])
         return output.features.gather(0, index)[0]
