@@ -9,6 +9,7 @@ each lane's own prefill to its seconds.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
@@ -85,9 +86,7 @@ def bootstrap_interval(pairs: Sequence[tuple[float, float, float, float]]) -> tu
     Args:
         pairs: per prompt (plain seconds, plain tokens, seconds, tokens).
     """
-    return resampled_interval(
-        pairs, lambda plain_seconds, plain_tokens, seconds, tokens: plain_seconds / plain_tokens / (seconds / tokens)
-    )
+    return resampled_interval(pairs, _ratio)
 
 
 def resampled_interval(
@@ -197,18 +196,15 @@ def _by_prompt(
 
 
 def _pooled_speedup(pairs: Sequence[tuple[float, float, float, float]]) -> float | None:
-    if not pairs:
-        return None
-    plain_seconds, plain_tokens, seconds, tokens = (sum(column) for column in zip(*pairs, strict=True))
+    return _ratio(*map(sum, zip(*pairs, strict=True))) if pairs else None
+
+
+def _ratio(plain_seconds, plain_tokens, seconds, tokens):
+    """Return plain decoding's seconds per token divided by a lane's; arguments are numbers or arrays."""
     return (plain_seconds / plain_tokens) / (seconds / tokens)
 
 
 def _by_depth(runs: Sequence[Run]) -> tuple[tuple[int, int], ...]:
-    depths = max((len(run.tested) for run in runs), default=0)
-    return tuple(
-        (
-            sum(run.kept[depth] for run in runs if depth < len(run.kept)),
-            sum(run.tested[depth] for run in runs if depth < len(run.tested)),
-        )
-        for depth in range(depths)
-    )
+    kept = map(sum, zip_longest(*(run.kept for run in runs), fillvalue=0))
+    tested = map(sum, zip_longest(*(run.tested for run in runs), fillvalue=0))
+    return tuple(zip_longest(kept, tested, fillvalue=0))
