@@ -187,7 +187,6 @@ class FeatureCache:
                 f"{self.folder} has the features of {len(self)} of {source['sequences']} sequences; extract all."
             )
         self.hidden_size, self.feature_layers = source["hidden_size"], tuple(source["feature_layers"])
-        self.feature_size = (1 + len(self.feature_layers)) * self.hidden_size
         self.lengths = np.concatenate([np.diff(file.offsets) for file in files])
 
     def __len__(self) -> int:

@@ -5,6 +5,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +22,9 @@ def in_order_of_content(rows: Sequence[Row], max_tokens: int | None = None) -> l
     The first ones are held out, so the split depends on neither the seed nor the number of tokens. If a corpus grows,
     some new texts are held out instead of old ones, but no text that an earlier run learned from.
     """
-    selected, total = [], 0
-    for row in sorted(rows, key=row_hash):
-        total += len(row.ids)
-        if max_tokens is not None and total > max_tokens:
-            break
-        selected.append(row)
-    return selected
+    ordered = sorted(rows, key=row_hash)
+    totals = accumulate(len(row.ids) for row in ordered)
+    return [row for row, total in zip(ordered, totals, strict=True) if max_tokens is None or total <= max_tokens]
 
 
 def row_hash(row: Row) -> str:
