@@ -62,19 +62,19 @@ class Group:
 def summarise(runs: Sequence[Run]) -> list[Group]:
     """Return a group for every temperature, category and lane, the overall groups first."""
     groups = []
-    for temperature in _in_order(run.temperature for run in runs):
+    for temperature in dict.fromkeys(run.temperature for run in runs):
         at_temperature = [run for run in runs if run.temperature == temperature]
         baseline = fastest_plain(at_temperature)
-        for category in (OVERALL, *_in_order(run.category for run in at_temperature)):
+        for category in (OVERALL, *dict.fromkeys(run.category for run in at_temperature)):
             members = [run for run in at_temperature if category in (OVERALL, run.category)]
-            for lane in _in_order(run.lane for run in members):
+            for lane in dict.fromkeys(run.lane for run in members):
                 groups.append(_group(lane, temperature, category, members, baseline))
     return groups
 
 
 def fastest_plain(runs: Sequence[Run]) -> Lane | None:
     """Return the plain lane with more tokens per second over these runs; it is the baseline of speedups."""
-    lanes = [lane for lane in _in_order(run.lane for run in runs) if lane.method in (PLAIN.name, PLAIN_FAST)]
+    lanes = [lane for lane in dict.fromkeys(run.lane for run in runs) if lane.method in (PLAIN.name, PLAIN_FAST)]
     return min(lanes, key=lambda lane: _seconds_per_token(_of(runs, lane)) or float("inf"), default=None)
 
 
@@ -164,10 +164,6 @@ def _matched(runs: Sequence[Run], baseline_runs: Sequence[Run]) -> list[tuple[Ru
 
 def _of(runs: Sequence[Run], lane: Lane) -> list[Run]:
     return [run for run in runs if run.lane == lane]
-
-
-def _in_order(values) -> list:
-    return list(dict.fromkeys(values))
 
 
 def _seconds_per_token(runs: Sequence[Run]) -> float | None:

@@ -127,10 +127,10 @@ def plan_spread(
     names = [path for path, module in model.named_modules() if type(module).__name__ in blocks]
     sizes = compute_module_sizes(model)
     num_outside = sizes[""] - sum(sizes[path] for path in names)
-    if num_outside > limits.get(main, 0):
+    if num_outside > limits[main]:
         raise ValueError(
             f"The embeddings and the output layer of {name} need {gigabytes(num_outside)} on {main}, but its limit is "
-            f"{gigabytes(max(limits.get(main, 0), 0))}; raise --max-memory for it."
+            f"{gigabytes(max(limits[main], 0))}; raise --max-memory for it."
         )
     if sizes[""] <= limits[main]:
         return None
