@@ -133,7 +133,7 @@ def _start(read: LoadedModels, device: torch.device | None) -> GeneratorParts:
 
 def _read_pair(options: LoadOptions) -> LoadedModels:
     options = replace(options, draft_precision=known_precision(options.draft_precision or "int8"))
-    device, dtype = device_and_dtype(options)
+    device, _ = device_and_dtype(options)
     if device.type == "cpu":
         start_build()
     has_only_model = options.draft_model is not None and options.head is None
@@ -142,7 +142,7 @@ def _read_pair(options: LoadOptions) -> LoadedModels:
     set_template_arguments(tokenizer, read_arguments(options.template_arguments))
     if "the question" in find_omitted_messages(tokenizer):
         raise ValueError("The model's chat template omits the user's message; choose another model.")
-    draft_head = None if pair.head_path is None else _read_head(pair, options, config, device, dtype)
+    draft_head = None if pair.head_path is None else _read_head(pair, options, config)
     draft_model = None
     if options.draft_model is not None:
         on_one_device = replace(options, device=str(device), max_memory=None, offload_folder=None)
@@ -160,9 +160,8 @@ def read_description(pair: registry.Pair) -> tuple:
     return config, weights.load_tokenizer(pair.target_name)
 
 
-def _read_head(
-    pair: registry.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype
-) -> DraftHead:
+def _read_head(pair: registry.Pair, options: LoadOptions, config) -> DraftHead:
+    device, dtype = device_and_dtype(options)
     # Matrices that are rounded to 8 bits are read in float32; the other tensors of a head are small
     is_rounded = options.draft_precision == "int8" and device.type == "cpu"
     head = load_head(pair.head_path, dtype=torch.float32 if is_rounded else dtype, kinds=options.known_methods.kinds)
