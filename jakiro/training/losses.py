@@ -283,4 +283,4 @@ def sample_vocabulary(
     positions = torch.cat([selected.nonzero().squeeze(-1), sampled])
     log_weights = output_rows.new_zeros(len(positions))
     log_weights[len(positions) - num_sampled :] = torch.tensor(len(rest) / num_sampled).log()
-    return VocabularySlice(output_rows[positions], log_weights, positions)
+    return VocabularySlice(output_rows[positions], log_weights)
