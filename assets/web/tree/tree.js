@@ -21,6 +21,7 @@ const PHASE_MS = 250;
 const LEVEL = 62; // the least width of a level
 const NAME_GAP = 44; // pixels of a level besides its longest name: a mark and an edge
 const PILL = 24; // and where branches after it may be folded away
+const LEAST_SCALE = 0.8; // of a tree whose names do not fit; then they are cut
 const ROW = 15.5; // the least height of a row
 const MOST_ROW = 88; // of a small tree, whose nodes have a second line
 const SMALL = 8; // guesses
@@ -116,8 +117,8 @@ export class TreeView {
   }
 
   // Computes the size of type and marks and the start of each level, independent of the result: as large as all trees of the
-  // lane allow, so that steps look equal, with levels as wide as their names. If these do not fit, the step gets smaller, then
-  // its longest names are cut.
+  // lane allow, so that steps look equal, with levels as wide as their names. A name without a branch after it has its row to
+  // itself. If they do not fit, the step gets smaller, then its longest names are cut.
   setScale(width, height) {
     const { lane } = this.shown;
     const usual = pageScale();
@@ -128,20 +129,25 @@ export class TreeView {
     const folds = !this.shown.showAll && leavesOf(this.step) + 1 > (height / usual - HEADS) / ROW;
     const note = this.step.nodes.length - 1 <= SMALL ? 40 : 0;
     const needed = Array(depthOf(this.step) + 2).fill(note ? 2 * LEVEL : LEVEL);
+    const ends = Array(needed.length).fill(0);
     nodes.forEach((node, i) => {
       const wide =
         measure(this.nameAt(i)) / usual +
         NAME_GAP +
         6 * lane.proposers.of(node).number.length +
         (folds && branches.get(i)?.length > 1 ? PILL : note);
-      needed[node.depth] = Math.max(needed[node.depth], wide);
+      const levels = branches.has(i) || note ? needed : ends;
+      levels[node.depth] = Math.max(levels[node.depth], wide);
+    });
+    ends.forEach((wide, level) => {
+      needed[needed.length - 1] += Math.max(0, wide - sum(needed.slice(level)));
     });
     const zoom = clamp(
       1,
       Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))),
       1.5,
     );
-    this.setType(usual * clamp(0.9, free / sum(needed), zoom));
+    this.setType(usual * clamp(LEAST_SCALE, free / sum(needed), zoom));
     const room = (free * usual) / this.scale;
     let longest = Math.max(...needed);
     const cutTo = (most) => needed.map((wide) => Math.min(wide, most));
@@ -197,8 +203,15 @@ export class TreeView {
       .forEach((group) => group.animate([{ opacity: 0, offset: 0 }], timing));
   }
 
+  // The bonus token follows the word before it, which may be wider than its column
   place(spot) {
-    return { x: this.starts[spot.column], y: this.top + (spot.row + 0.5) * this.row };
+    const x = this.starts[spot.column];
+    const { bonus, end } = this.plan;
+    const before = spot === bonus && spot.row === this.plan.places.get(end).row;
+    return {
+      x: before ? Math.max(x, this.labels.get(end).end + 18 * this.scale) : x,
+      y: this.top + (spot.row + 0.5) * this.row,
+    };
   }
 
   size(i) {
@@ -230,11 +243,12 @@ export class TreeView {
     const { places, bonus, end, children } = this.plan;
     const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
     for (const [i, spot] of places) {
-      const last = !children[i].some((child) => places.has(child)) && !(bonus && i === end);
+      const last = !children[i].some((child) => places.has(child));
+      const after = bonus && i === end ? measure(this.nameAt("bonus")) + 38 * this.scale : 0;
+      const column = this.starts[spot.column + 1] - 32 * this.scale;
       const room =
-        (last ? this.width : this.starts[spot.column + 1]) -
-        this.place(spot).x -
-        (last ? 24 : 32) * this.scale;
+        (last ? Math.max(column, this.width - after - 24 * this.scale) : column) -
+        this.place(spot).x;
       const node = this.step.nodes[i];
       const name = this.nameAt(i);
       const pill = pills.get(i);
@@ -488,7 +502,13 @@ export class TreeView {
               y: y + this.font * (below ? -0.45 : 0.35),
               "data-choice-of": i,
             },
-            this.fit(name, this.starts[spot.column + 1] - this.starts[spot.column]),
+            this.fit(
+              name,
+              Math.min(
+                this.starts[spot.column + 1] - this.starts[spot.column],
+                this.width - this.labels.get(i).end,
+              ),
+            ),
           ),
         );
       } else if (this.plan.places.has(child) && this.shown.phase === 2) {
