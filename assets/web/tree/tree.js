@@ -90,7 +90,7 @@ export class TreeView {
     this.setFont(Math.min(this.font, 0.9 * row));
     const noted = isSmall && row > 40 * scale;
     Object.assign(this, { plan, row, top, width: total.width, height: total.height, noted });
-    this.labels = this.measureLabels();
+    this.setLabels();
     const svg = s(
       "svg",
       {
@@ -237,7 +237,7 @@ export class TreeView {
   }
 
   // A name that has its row to itself from there on is not cut
-  measureLabels() {
+  setLabels() {
     const { lane } = this.shown;
     const labels = new Map();
     const { places, bonus, end, children } = this.plan;
@@ -262,18 +262,25 @@ export class TreeView {
         pill,
       });
     }
-    return labels;
+    this.labels = labels;
+    if (bonus) {
+      const { x } = this.place(bonus);
+      const start = x + 14 * this.scale;
+      const text = this.fit(this.nameAt("bonus"), this.width - x - 24 * this.scale);
+      labels.set("bonus", { text, start, end: start + measure(text) });
+    }
   }
 
   // One faint column per upcoming token
   columns() {
     const last = Math.max(depthOf(this.step), this.plan.bonus?.column ?? 0);
+    const longest = Math.max(...[...this.labels.values()].map((label) => label.end)) + 13;
     const group = s("g.columns-behind");
     for (let column = 1; column <= last; column += 1) {
       const [x, end] = [column, column + 1].map(
         (at) => (this.starts[at] ?? this.width) - 15 * this.scale,
       );
-      const wide = (column === last ? Math.min(end, this.width) : end) - x - 5;
+      const wide = (column === last ? clamp(end, longest, this.width) : end) - x - 5;
       const words = say(
         column > 1 ? "tree_column" : wide > 84 * this.scale ? "tree_next" : "tree_next_short",
         {
@@ -435,16 +442,8 @@ export class TreeView {
       if (text.pill) group.append(this.pill(i, spot, text));
     }
     if (this.plan.bonus) {
-      const { x } = this.place(this.plan.bonus);
-      const start = x + 14 * this.scale;
-      const text = this.fit(this.nameAt("bonus"), this.width - x - 24 * this.scale);
-      group.append(
-        this.node("bonus", this.plan.bonus, 15 * this.scale, {
-          text,
-          start,
-          end: start + measure(text),
-        }),
-      );
+      const label = this.labels.get("bonus");
+      group.append(this.node("bonus", this.plan.bonus, 15 * this.scale, label));
     }
     return group;
   }
