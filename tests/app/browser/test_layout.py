@@ -144,7 +144,9 @@ def test_words_of_deep_trees_are_complete(modules, depth):
         names = tab.locator("svg.tree .node > text:not(.note)").all_text_contents()
         cut += [name for name in names if "…" in name]
     assert tab.evaluate("Jakiro.lane().deepest") == depth and not cut
-    assert tab.evaluate("document.querySelector('svg.tree').clientWidth <= document.querySelector('.tree-room').clientWidth")
+    assert tab.evaluate(
+        "document.querySelector('svg.tree').clientWidth <= document.querySelector('.tree-room').clientWidth"
+    )
 
 
 @pytest.mark.parametrize(("drafter", "explained"), [({"name": "fake-head"}, True), (None, False)])
