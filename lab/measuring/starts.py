@@ -4,11 +4,9 @@
 a visitor does, so it does not import the page.
 """
 
-import argparse
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,9 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import typer
+
 from jakiro.drafters.registry import DEFAULT
 from jakiro.loading.embedded import wheel_path
 from jakiro.progress import CAPTURE, STEPS
+from lab.commands import run
+from tests.server.served import any_port
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "Why is the sky blue?"
@@ -82,9 +84,7 @@ def started(command: Sequence[str], environment: dict[str, str]) -> Start:
     Raises:
         OSError: the page ended, failed to load its model, or took longer than `MOST_SECONDS`.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = any_port()
     address = f"http://127.0.0.1:{port}"
     begin = time.perf_counter()
     with tempfile.TemporaryFile() as said:
@@ -153,7 +153,7 @@ def _get(address: str) -> bytes:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    """Measure starts of the page with an empty cache, a warm cache, no compiler, and two pages at once."""
     page = (sys.executable, str(ROOT / "app.py"), "--fixed-model")
     with tempfile.TemporaryDirectory(prefix="jakiro-start-") as folder:
         nothing = Path(folder) / "nothing"
@@ -168,8 +168,8 @@ def main() -> None:
             path = Path(folder) / cache
             _provide(path)
             for start in _together(pages, page, environment | {"JAKIRO_CACHE": str(path)}):
-                print(f"{about}: {start}", flush=True)  # noqa: T201
+                typer.echo(f"{about}: {start}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
