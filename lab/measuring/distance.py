@@ -8,7 +8,7 @@ values rounded to bfloat16, and llama.cpp if llama-cpp-python is installed.
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -55,10 +55,8 @@ def texts(tokenizer, files: list[Path], length: int, count: int) -> Iterator[Ten
     """Return `count` pieces of `length` tokens of prompts in the chat template, alternately from the files."""
     streams = []
     for file in files or [None]:
-        prompts = [question.turns[0] for question in load_questions(file)]
-        ids = [
-            token_id for text in prompts for token_id in encode_messages(tokenizer, [{"role": "user", "content": text}])
-        ]
+        messages = ([{"role": "user", "content": question.turns[0]}] for question in load_questions(file))
+        ids = list(chain.from_iterable(encode_messages(tokenizer, message) for message in messages))
         streams.append(torch.tensor(ids[: len(ids) // length * length]).view(-1, length))
     pieces = (piece for group in zip_longest(*streams) for piece in group if piece is not None)
     return islice(pieces, count)

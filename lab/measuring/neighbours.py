@@ -29,16 +29,26 @@ from lab.measuring.lanes import write_numbers
 from lab.measuring.page import Watched, open_page, speed
 from lab.peers.llama import LLAMA_CPP, LlamaCppRunner, is_installed
 
+LOOP = [sys.executable, "-S", "-c", "while True: pass"]
 # Two threads that wait for each other without sleeping, as in many numeric programs
-SPINS = "import torch; torch.set_num_threads(2); a = torch.ones(1 << 17)\nwhile True: a.add_(1)"
-QUIET, ONE, TWO, SPINNING = "quiet", "one busy loop", "two busy loops", "a program that spins"
+SPIN = [
+    sys.executable, "-c",
+    "import torch; torch.set_num_threads(2); a = torch.ones(1 << 17)\nwhile True: a.add_(1)",
+]  # fmt: skip
+SPINNING = {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "infinite"}
+QUIET = "quiet"
+# Programs that run in each setting
+SETTINGS = {QUIET: [], "one busy loop": [LOOP], "two busy loops": [LOOP, LOOP], "a program that spins": [SPIN]}
 METHODS = ("autoregressive", "jakiro")
 
 
 @contextmanager
-def busy_neighbours(count: int) -> Iterator[None]:
-    """Run `count` processes that each keep one core busy until the block ends."""
-    processes = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
+def running(commands: list[list[str]]) -> Iterator[None]:
+    """Run these programs until the block ends."""
+    processes = [subprocess.Popen(command, env=os.environ | SPINNING) for command in commands]
+    if SPIN in commands:
+        # Until it has imported torch
+        time.sleep(4)
     try:
         yield
     finally:
@@ -46,26 +56,6 @@ def busy_neighbours(count: int) -> Iterator[None]:
             process.kill()
         for process in processes:
             process.wait()
-
-
-@contextmanager
-def spinning_program() -> Iterator[None]:
-    """Run a torch program whose threads spin at every barrier until the block ends."""
-    spinning = os.environ | {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "infinite"}
-    process = subprocess.Popen([sys.executable, "-c", SPINS], env=spinning)
-    time.sleep(4)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-def programs_of(setting: str):
-    """Return a context that runs the programs of a setting."""
-    if setting == SPINNING:
-        return spinning_program()
-    return busy_neighbours((QUIET, ONE, TWO).index(setting))
 
 
 def tokens_per_second(traces: list) -> float:
@@ -118,8 +108,8 @@ def main(
     measured = []
     for _ in range(rounds):
         measured.append({})
-        for setting in (QUIET, ONE, TWO, SPINNING):
-            with programs_of(setting):
+        for setting, commands in SETTINGS.items():
+            with running(commands):
                 # Warm up: costs are measured and threads are started before the first timed round
                 measure(device, client, None, length, questions[:1])
                 measured[-1][setting] = measure(device, client, peer, length, questions)
