@@ -12,6 +12,7 @@ import {
   intervalOf,
   laneWords,
   rowsOf,
+  scrolling,
   shareWords,
   temperaturesOf,
   times,
@@ -31,57 +32,39 @@ const deviceOf = ({ device, gpu, cpu, cores }) =>
     : `${cpu}, ${say(cores === 1 ? "bench_core" : "bench_cores", { n: cores })}`;
 
 // Date and device of a measurement
-const setupOf = ({ environment: where, settings }, which) => [
-  h(
-    "span.badge",
-    say(which === "here" ? "bench_badge_here" : "bench_badge_recorded", {
-      device: deviceOf(where),
-      date: where.date.slice(0, 10),
-    }),
-  ),
-  h(
-    "p.muted.small.bench-setup",
-    say("bench_setup", {
-      ...where,
-      head: where.head || say("bench_no_head"),
-      tokens: settings.max_new_tokens,
-    }),
-  ),
-];
+function setupOf({ environment, settings }, which) {
+  const device = deviceOf(environment);
+  const date = environment.date.slice(0, 10);
+  const key = which === "here" ? "bench_badge_here" : "bench_badge_recorded";
+  const head = environment.head || say("bench_no_head");
+  const setup = say("bench_setup", { ...environment, head, tokens: settings.max_new_tokens });
+  return [h("span.badge", say(key, { device, date })), h("p.muted.small.bench-setup", setup)];
+}
 
 const COUNTS = [8, 16, 40];
 
-// Radio buttons or checkboxes; those after the first `few` are folded
-function boxes(type, name, label, options, chosen, few = options.length) {
-  const all = options.map(([value, words]) =>
-    h(
-      "label",
-      { title: trainedWords(given.benchmarkForm.minutes[value]) },
-      h("input", { type, name, value, checked: chosen.includes(value) }),
-      words,
-    ),
-  );
-  return h(
-    "fieldset.bench-field",
-    h("legend", label),
-    all.slice(0, few),
-    few < all.length && h("details", h("summary", say("bench_more_methods")), all.slice(few)),
-  );
+// Radio buttons or checkboxes
+function boxes(type, name, values, chosen, wordsOf = String) {
+  const { minutes } = given.benchmarkForm;
+  return values.map((value) => {
+    const input = h("input", { type, name, value, checked: chosen.includes(value) });
+    return h("label", { title: trainedWords(minutes[value]) }, input, wordsOf(value));
+  });
 }
 
+const field = (label, ...content) => h("fieldset.bench-field", h("legend", label), content);
+
 function buildForm(on) {
-  const {
-    count,
-    most,
-    known_temperatures: known,
-    temperatures,
-    known_methods: names,
-    methods,
-    titles,
-    categories,
-    tokens,
-  } = given.benchmarkForm;
+  const { count, most, temperatures, methods, titles, ...offered } = given.benchmarkForm;
   const counts = [...new Set([...COUNTS.filter((n) => n <= most), count])].sort((a, b) => a - b);
+  const [firstMethod, ...moreMethods] = boxes(
+    "checkbox",
+    "bench-method",
+    offered.known_methods,
+    methods,
+    (name) => titles[name],
+  );
+  const folded = h("details", h("summary", say("bench_more_methods")), moreMethods);
   const problem = h("p.bench-problem", { role: "alert", hidden: true });
   const progress = h("p.bench-progress.tabular", { "data-result": "progress" });
   const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
@@ -91,29 +74,13 @@ function buildForm(on) {
   const form = h(
     "form",
     { onsubmit: (event) => event.preventDefault() },
-    h("p.muted.small", say("bench_set", { categories, tokens })),
-    boxes(
-      "radio",
-      "bench-count",
-      say("bench_count"),
-      counts.map((n) => [n, String(n)]),
-      [count],
-    ),
-    boxes(
-      "checkbox",
-      "bench-temperature",
+    h("p.muted.small", say("bench_set", offered)),
+    field(say("bench_count"), boxes("radio", "bench-count", counts, [count])),
+    field(
       say("bench_temperatures"),
-      known.map((value) => [value, String(value)]),
-      temperatures,
+      boxes("checkbox", "bench-temperature", offered.known_temperatures, temperatures),
     ),
-    boxes(
-      "checkbox",
-      "bench-method",
-      say("bench_methods"),
-      names.map((name) => [name, titles[name]]),
-      methods,
-      1,
-    ),
+    field(say("bench_methods"), firstMethod, moreMethods.length > 0 && folded),
     problem,
     h("div.lesson-buttons", run, stop),
     bar,
@@ -161,10 +128,10 @@ export function mountBenchmark(element, props, watch, server, here) {
     here: null,
     which: "recorded",
     temperature: null,
-    spokenAt: 0,
     running: false,
     loaded: false,
   };
+  let spokenAt = 0;
   const voice = h("div.voice", { role: "status" });
   const head = h("div.bench-head");
   const body = h("div.bench-body");
@@ -177,19 +144,19 @@ export function mountBenchmark(element, props, watch, server, here) {
     run() {
       form.problem(null);
       form.running(true, say("bench_starting"), 0);
-      Object.assign(state, {
-        running: true,
-        which: "here",
-        here: null,
-        spokenAt: performance.now(),
-      });
-      voice.textContent = say("bench_starting");
+      Object.assign(state, { running: true, which: "here", here: null });
+      announce(say("bench_starting"));
       draw();
       here.run();
     },
     stop: () => here.stop(),
   });
   request = form.values;
+
+  function announce(words) {
+    voice.textContent = words;
+    spokenAt = performance.now();
+  }
 
   // Keeps the focus and the scroll position of the table
   function draw() {
@@ -198,26 +165,19 @@ export function mountBenchmark(element, props, watch, server, here) {
     if (left) body.querySelector(".bench-scroll").scrollLeft = left;
   }
 
-  const pick = (name, label, options, value, set) =>
-    choice({
-      name,
-      label,
-      options,
-      value,
-      onPick: (chosen) => {
-        set(chosen);
-        draw();
-      },
-    }).element;
-  // Of whole numbers as keys an object would change the order
-  const pickTemperature = (name, known, now, set) =>
-    pick(
-      name,
-      say("bench_temperature"),
-      Object.fromEntries(known.map((value) => [`T ${value}`, String(value)])),
-      `T ${now}`,
-      (key) => set(Number(key.slice(2))),
-    );
+  function pick(name, label, options, value, set) {
+    const onPick = (chosen) => {
+      set(chosen);
+      draw();
+    };
+    return choice({ name, label, options, value, onPick }).element;
+  }
+  // Keys are no whole numbers, because an object would change their order
+  function pickTemperature(name, known, now, set) {
+    const options = Object.fromEntries(known.map((value) => [`T ${value}`, String(value)]));
+    const setNumber = (key) => set(Number(key.slice(2)));
+    return pick(name, say("bench_temperature"), options, `T ${now}`, setNumber);
+  }
   const board = new Leaderboard({ redraw: draw, pickTemperature });
 
   function receive(value) {
@@ -232,22 +192,20 @@ export function mountBenchmark(element, props, watch, server, here) {
     state.running = value.state === "running" || value.state === "waiting";
     const words = progressWords(value);
     form.running(state.running, words, value.done / value.total);
-    if (!state.running || performance.now() - state.spokenAt > SPOKEN_EVERY_MS) {
-      voice.textContent = state.running
-        ? say("bench_spoken", { n: value.done, total: value.total })
-        : words;
-      state.spokenAt = performance.now();
-    }
+    if (!state.running) announce(words);
+    else if (performance.now() - spokenAt > SPOKEN_EVERY_MS)
+      announce(say("bench_spoken", { n: value.done, total: value.total }));
     if (state.which !== "board") draw();
   }
 
+  const texts = {
+    board: () => JSON.stringify(board.results),
+    recorded: () => state.text,
+    here: () => server.benchmark_saved(state.here.run),
+  };
+
   async function save() {
-    const text =
-      state.which === "board"
-        ? JSON.stringify(board.results)
-        : state.which === "recorded"
-          ? state.text
-          : await server.benchmark_saved(state.here.run);
+    const text = await texts[state.which]();
     if (!text) return form.problem(say("bench_gone"));
     const { date } = JSON.parse(text).environment;
     const name = state.which === "board" ? "leaderboard" : "benchmark";
@@ -263,25 +221,16 @@ export function mountBenchmark(element, props, watch, server, here) {
   function headlineOf(results) {
     const total = rowsOf(results, state.temperature).find(({ category }) => category === OVERALL);
     if (!total || total.group.speedup === null) return say("bench_results");
-    const { group } = total;
-    const interval = intervalOf(group);
+    const { speedup, identical, num_runs } = total.group;
+    const prompts = counted("bench_prompt", num_runs);
+    const [low, high] = intervalOf(total.group)?.map((value) => number(value, 2)) ?? [];
     return [
-      say("bench_headline", {
-        method: laneWords(total.lane),
-        times: times(group.speedup),
-        prompts: counted("bench_prompt", group.num_runs),
-      }),
-      interval &&
-        say("bench_headline_interval", {
-          low: number(interval[0], 2),
-          high: number(interval[1], 2),
-        }),
-      group.identical === 1
+      say("bench_headline", { method: laneWords(total.lane), times: times(speedup), prompts }),
+      ...(low ? [say("bench_headline_interval", { low, high })] : []),
+      identical === 1
         ? say("bench_headline_all_same")
-        : say("bench_headline_same", { share: shareWords(group.identical) }),
-    ]
-      .filter(Boolean)
-      .join(", ");
+        : say("bench_headline_same", { share: shareWords(identical) }),
+    ].join(", ");
   }
 
   function drawHead(results) {
@@ -296,6 +245,7 @@ export function mountBenchmark(element, props, watch, server, here) {
       if (value === "board" && !board.loaded) orRetry(loadBoard);
     });
     const known = shown ? temperaturesOf(shown) : [];
+    const setTemperature = (value) => (state.temperature = value);
     head.replaceChildren(
       h("h2.bench-headline", shown ? headlineOf(shown) : say("bench_results")),
       ...(results ? setupOf(results, state.which) : []),
@@ -304,50 +254,39 @@ export function mountBenchmark(element, props, watch, server, here) {
         which,
         results && !shown && board.choices(),
         known.length > 1 &&
-          pickTemperature(
-            "bench-shown",
-            known,
-            state.temperature,
-            (value) => (state.temperature = value),
-          ),
+          pickTemperature("bench-shown", known, state.temperature, setTemperature),
         results && button("bench-save", say("bench_save"), () => orRetry(save)),
       ),
     );
   }
 
+  const empty = (key) => h("p.muted.empty", say(key));
+
+  function drawBoard() {
+    drawHead(board.results);
+    if (board.results) body.replaceChildren(...board.body());
+    else body.replaceChildren(board.loaded ? empty("board_missing") : "");
+  }
+
   function drawResults() {
-    if (state.which === "board") {
-      drawHead(board.results);
-      const empty = board.loaded ? [h("p.muted.empty", say("board_missing"))] : [];
-      body.replaceChildren(...(board.results ? board.body() : empty));
-      return;
-    }
+    if (state.which === "board") return drawBoard();
     const measured = state.which === "recorded" ? state.recorded : state.here;
     const results = measured && measured.groups.length ? measured : null;
     const known = results ? temperaturesOf(results) : [];
     if (!known.includes(state.temperature)) state.temperature = known[0] ?? null;
     drawHead(results);
-    if (!known.length) {
-      const words =
-        state.which === "here" ? "bench_waiting" : state.loaded ? "bench_missing" : null;
-      body.replaceChildren(...(words ? [h("p.muted.empty", say(words))] : []));
-      return;
-    }
+    if (!known.length && state.which === "here")
+      return body.replaceChildren(empty("bench_waiting"));
+    if (!known.length) return body.replaceChildren(state.loaded ? empty("bench_missing") : "");
     if (!body.contains(plotHost)) body.replaceChildren(plotHost, below);
     plotHost.hidden = !plot.draw(results, state.temperature);
     numbers.replaceChildren(
       h("summary", say("ask_numbers")),
-      h(
-        "div.bench-scroll",
-        { tabindex: 0, role: "region", "aria-label": say("bench_results") },
-        benchmarkTable(results, state.temperature),
-      ),
+      scrolling(say("bench_results"), benchmarkTable(results, state.temperature)),
       h("p.muted", say("bench_definitions")),
     );
-    below.replaceChildren(
-      numbers,
-      h("p.unequal-heads", unequalRows(results.groups.map((group) => group.lane.split(" · ")[0]))),
-    );
+    const methods = results.groups.map((group) => group.lane.split(" · ")[0]);
+    below.replaceChildren(numbers, h("p.unequal-heads", unequalRows(methods)));
   }
 
   const load = oneAtATime(async () => {
@@ -362,11 +301,8 @@ export function mountBenchmark(element, props, watch, server, here) {
     draw();
   }
 
-  root.append(
-    h("section.bench-results", { "aria-label": say("bench_results") }, head, body),
-    form.element,
-    voice,
-  );
+  const section = h("section.bench-results", { "aria-label": say("bench_results") }, head, body);
+  root.append(section, form.element, voice);
   onTab.push(tabChanged);
   if (watch) watch("value", () => receive(props.value));
   tabChanged();

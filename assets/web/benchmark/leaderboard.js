@@ -6,6 +6,7 @@ import {
   categoryWords,
   cell,
   ratio,
+  scrolling,
   shareWords,
   spread,
   tableOf,
@@ -47,48 +48,34 @@ export class Leaderboard {
   rows() {
     const { order, down, temperature, category } = this;
     const value = order === "method" ? methodOf : (row) => row[order];
+    const compare = (a, b) => {
+      const [left, right] = [value(a), value(b)];
+      if (left === null || right === null) return (left === null) - (right === null);
+      const difference = typeof left === "string" ? left.localeCompare(right) : left - right;
+      return down ? -difference : difference;
+    };
     return this.results.rows
       .filter((row) => row.temperature === temperature && row.category === category)
-      .sort((a, b) => {
-        const [left, right] = [value(a), value(b)];
-        if (left === null || right === null) return (left === null) - (right === null);
-        return (
-          (down ? -1 : 1) * (typeof left === "string" ? left.localeCompare(right) : left - right)
-        );
-      });
+      .sort(compare);
   }
 
   // Buttons for the head of the results
   choices() {
-    const [temperatures, categories] = ["temperature", "category"].map((field) => [
-      ...new Set(this.results.rows.map((row) => row[field])),
-    ]);
-    const select = h(
-      "select",
-      {
-        "data-control": "board-category",
-        "aria-label": say("bench_category"),
-        onchange: (event) => {
-          this.category = event.target.value;
-          this.on.redraw();
-        },
-      },
-      categories.map((category) =>
-        h(
-          "option",
-          { value: category, selected: category === this.category },
-          categoryWords(category),
-        ),
-      ),
-    );
+    const valuesOf = (field) => [...new Set(this.results.rows.map((row) => row[field]))];
+    const onchange = (event) => {
+      this.category = event.target.value;
+      this.on.redraw();
+    };
+    const options = valuesOf("category").map((category) => {
+      const selected = category === this.category;
+      return h("option", { value: category, selected }, categoryWords(category));
+    });
+    const label = { "data-control": "board-category", "aria-label": say("bench_category") };
+    const temperatures = valuesOf("temperature");
+    const setTemperature = (value) => (this.temperature = value);
     return [
-      this.on.pickTemperature(
-        "board-temperature",
-        temperatures,
-        this.temperature,
-        (value) => (this.temperature = value),
-      ),
-      select,
+      this.on.pickTemperature("board-temperature", temperatures, this.temperature, setTemperature),
+      h("select", { ...label, onchange }, options),
     ];
   }
 
@@ -96,11 +83,7 @@ export class Leaderboard {
     const rows = this.rows();
     return [
       h("p.board-verdict", { "data-result": "verdict" }, this.verdict()),
-      h(
-        "div.bench-scroll",
-        { tabindex: 0, role: "region", "aria-label": say("board") },
-        this.table(rows),
-      ),
+      scrolling(say("board"), this.table(rows)),
       h("p.muted.small", say("board_about", { method: usualMethod.title })),
       h("p.unequal-heads", unequalRows(rows.map((row) => row.method))),
     ];
@@ -111,13 +94,11 @@ export class Leaderboard {
     const { temperature } = this;
     const lead = this.results.leads.find((each) => each.temperature === temperature);
     if (!lead) return "";
-    const [others, key] = lead.level.length
-      ? [lead.level, "board_level"]
-      : [[lead.against], "board_ahead"];
-    return say(key, {
+    const isLevel = lead.level.length > 0;
+    return say(isLevel ? "board_level" : "board_ahead", {
       temperature,
       method: methodOf(lead),
-      others: others.map(methodTitle).join(", "),
+      others: (isLevel ? lead.level : [lead.against]).map(methodTitle).join(", "),
       times: two(lead.times),
       against: methodTitle(lead.against),
       interval: between(lead.interval) || "–",
@@ -125,44 +106,33 @@ export class Leaderboard {
   }
 
   table(rows) {
-    const titles = {
-      method: say("bench_method"),
-      ...Object.fromEntries(Object.entries(COLUMNS).map(([id, [title]]) => [id, title])),
-    };
-    const heads = Object.entries(titles).map(([id, title]) => {
-      const way = this.order !== id ? "none" : this.down ? "descending" : "ascending";
+    const columns = Object.entries(COLUMNS);
+    const heads = [
+      this.head("method", say("bench_method")),
+      ...columns.map(([id, [title]]) => this.head(id, title)),
+    ];
+    const category = categoryWords(this.category);
+    const caption = say("board_table", { temperature: this.temperature, category });
+    const drawRow = (row) => {
+      const cells = columns.map(([id, [, words]]) => cell(id, words(row)));
       return h(
-        "th",
-        { scope: "col", "data-column": id, "aria-sort": way },
-        h(
-          "button.board-sort",
-          { type: "button", "data-sort": id, onclick: () => this.sort(id) },
-          title,
-          h(
-            "span",
-            { "aria-hidden": "true" },
-            { none: "", descending: " ↓", ascending: " ↑" }[way],
-          ),
-        ),
+        "tr",
+        { "data-method": row.method },
+        h("th", { scope: "row" }, methodOf(row)),
+        cells,
       );
-    });
-    const caption = say("board_table", {
-      temperature: this.temperature,
-      category: categoryWords(this.category),
-    });
-    return tableOf(
-      "board-table",
-      caption,
-      heads,
-      rows.map((row) =>
-        h(
-          "tr",
-          { "data-method": row.method },
-          h("th", { scope: "row" }, methodOf(row)),
-          Object.entries(COLUMNS).map(([id, [, words]]) => cell(id, words(row))),
-        ),
-      ),
-    );
+    };
+    return tableOf("board-table", caption, heads, rows.map(drawRow));
+  }
+
+  // A column's title, which sorts by the column
+  head(id, title) {
+    const order = this.order !== id ? "none" : this.down ? "descending" : "ascending";
+    const arrow = { none: "", descending: " ↓", ascending: " ↑" }[order];
+    const attributes = { type: "button", "data-sort": id, onclick: () => this.sort(id) };
+    const sign = h("span", { "aria-hidden": "true" }, arrow);
+    const button = h("button.board-sort", attributes, title, sign);
+    return h("th", { scope: "col", "data-column": id, "aria-sort": order }, button);
   }
 
   sort(id) {

@@ -28,15 +28,9 @@ function rangeOf(rows) {
 // One category by one method
 function wordsOf({ category, lane, group }) {
   const interval = intervalOf(group);
-  return [
-    categoryWords(category),
-    laneWords(lane),
-    times(group.speedup),
-    interval && `(${spread(interval)})`,
-    counted("bench_prompt", group.num_runs),
-  ]
-    .filter(Boolean)
-    .join(" · ");
+  const speedup = [times(group.speedup), ...(interval ? [`(${spread(interval)})`] : [])];
+  const prompts = counted("bench_prompt", group.num_runs);
+  return [categoryWords(category), laneWords(lane), ...speedup, prompts].join(" · ");
 }
 
 export class BenchmarkPlot {
@@ -51,18 +45,18 @@ export class BenchmarkPlot {
     // All prompts first, then by how much the first method gains
     const gain = (category) =>
       category === OVERALL ? Infinity : rows.find((row) => row.category === category).group.speedup;
-    const categories = [...new Set(rows.map((row) => row.category))].sort(
-      (a, b) => gain(b) - gain(a),
-    );
+    const known = new Set(rows.map((row) => row.category));
+    const categories = [...known].sort((a, b) => gain(b) - gain(a));
     if (!rows.length) return false;
     const scale = pageScale();
     const wide = this.figure.host.clientWidth;
-    const high = TOP + Math.max(ROW, LANE * lanes.length + 12) * categories.length + BOTTOM;
+    const rowHeight = Math.max(ROW, LANE * lanes.length + 12);
+    const high = TOP + rowHeight * categories.length + BOTTOM;
     this.figure.room.style.height = `${high * scale}px`;
-    const placeOf = (row) =>
-      categories.indexOf(row.category) +
-      ((lanes.indexOf(row.lane) - (lanes.length - 1) / 2) * LANE) /
-        Math.max(ROW, LANE * lanes.length + 12);
+    const placeOf = ({ category, lane }) =>
+      categories.indexOf(category) +
+      ((lanes.indexOf(lane) - (lanes.length - 1) / 2) * LANE) / rowHeight;
+    const titles = categories.map((category) => plotText(categoryWords(category)));
     this.figure.draw({
       id: temperature,
       name: `jakiro-benchmark-t${temperature}`,
@@ -83,9 +77,7 @@ export class BenchmarkPlot {
         ticks: {
           tickvals: categories.map((_, i) => i),
           showgrid: false,
-          ticktext: categories.map((category, i) =>
-            i ? plotText(categoryWords(category)) : `<b>${plotText(categoryWords(category))}</b>`,
-          ),
+          ticktext: titles.map((title, i) => (i ? title : `<b>${title}</b>`)),
           tickfont: { color: plotStyle.template().colours.ink },
         },
       },
@@ -101,91 +93,60 @@ export class BenchmarkPlot {
     const single = own.flatMap((row) =>
       (row.group.prompt_speedups || []).map((value) => [value, placeOf(row)]),
     );
+    const speedups = own.map(({ group }) => group.speedup);
     const ends = own.map(({ group }) => intervalOf(group) || [group.speedup, group.speedup]);
-    return {
-      name: laneWords(lane),
-      traces: [
-        {
-          x: single.map(([x]) => x),
-          y: single.map(([, y]) => y),
-          mode: "markers",
-          showlegend: false,
-          hoverinfo: "skip",
-          cliponaxis: false,
-          marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } },
-        },
-        {
-          x: own.map(({ group }) => group.speedup),
-          y: own.map(placeOf),
-          mode: "markers",
-          cliponaxis: false,
-          marker: markerOf(role, 11),
-          text: own.map((row) => plotText(wordsOf(row))),
-          hovertemplate: "%{text}<extra></extra>",
-          error_x: {
-            type: "data",
-            symmetric: false,
-            color: colours.control,
-            thickness: 2 * scale,
-            width: 4 * scale,
-            array: own.map(({ group }, i) => ends[i][1] - group.speedup),
-            arrayminus: own.map(({ group }, i) => group.speedup - ends[i][0]),
-          },
-        },
-      ],
+    const prompts = {
+      x: single.map(([x]) => x),
+      y: single.map(([, y]) => y),
+      mode: "markers",
+      showlegend: false,
+      hoverinfo: "skip",
+      cliponaxis: false,
+      marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } },
     };
+    const intervals = {
+      type: "data",
+      symmetric: false,
+      color: colours.control,
+      thickness: 2 * scale,
+      width: 4 * scale,
+      array: speedups.map((speedup, i) => ends[i][1] - speedup),
+      arrayminus: speedups.map((speedup, i) => speedup - ends[i][0]),
+    };
+    const groups = {
+      x: speedups,
+      y: own.map(placeOf),
+      mode: "markers",
+      cliponaxis: false,
+      marker: markerOf(role, 11),
+      text: own.map((row) => plotText(wordsOf(row))),
+      hovertemplate: "%{text}<extra></extra>",
+      error_x: intervals,
+    };
+    return { name: laneWords(lane), traces: [prompts, groups] };
   }
 
   // The line where both are equally fast, and each speedup in figures at the right edge
   marks(rows, placeOf) {
     const { colours, scale } = plotStyle.template();
-    const words = (text, more) => ({
-      text: plotText(text),
-      showarrow: false,
-      font: { color: colours.ink, size: 12 * scale },
-      ...more,
-    });
+    const font = { color: colours.ink, size: 12 * scale };
+    const words = (text, place) => ({ text: plotText(text), showarrow: false, font, ...place });
+    const right = { x: 1, xref: "paper", xanchor: "left", xshift: 12, yref: "y" };
     const values = rows.map((row) =>
-      words(times(row.group.speedup), {
-        x: 1,
-        xref: "paper",
-        xanchor: "left",
-        xshift: 12,
-        y: placeOf(row),
-        yref: "y",
-      }),
+      words(times(row.group.speedup), { ...right, y: placeOf(row) }),
     );
+    const above = { x: 1, xref: "x", y: 1, yref: "paper", yanchor: "bottom" };
+    const line = { color: colours.ink, width: 2, dash: "6px,4px" };
     return {
-      notes: [
-        ...values,
-        words(say("bench_even"), { x: 1, xref: "x", y: 1, yref: "paper", yanchor: "bottom" }),
-      ],
-      shapes: [
-        {
-          type: "line",
-          x0: 1,
-          x1: 1,
-          y0: 0,
-          y1: 1,
-          yref: "paper",
-          line: { color: colours.ink, width: 2, dash: "6px,4px" },
-        },
-      ],
+      notes: [...values, words(say("bench_even"), above)],
+      shapes: [{ type: "line", x0: 1, x1: 1, y0: 0, y1: 1, yref: "paper", line }],
     };
   }
 
   rows(rows, temperature) {
-    const heads = [
-      "temperature",
-      "category",
-      "method",
-      "speedup",
-      "interval_low",
-      "interval_high",
-      "speedups_of_prompts",
-    ];
+    const interval = ["interval_low", "interval_high"];
     return [
-      heads,
+      ["temperature", "category", "method", "speedup", ...interval, "speedups_of_prompts"],
       ...rows.map(({ category, lane, group }) => [
         temperature,
         category,

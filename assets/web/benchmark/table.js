@@ -15,13 +15,10 @@ export function laneWords(lane) {
 }
 
 // As for a race, of the methods with heads of their own among these
-export const unequalRows = (methods) =>
-  unequalHeads(
-    [...new Set(methods)].map((method) => [
-      methodTitle(method),
-      given.benchmarkForm.minutes[method],
-    ]),
-  );
+export function unequalRows(methods) {
+  const { minutes } = given.benchmarkForm;
+  return unequalHeads([...new Set(methods)].map((name) => [methodTitle(name), minutes[name]]));
+}
 
 export const categoryWords = (category) =>
   category === OVERALL ? say("bench_overall") : category.replaceAll("_", " ");
@@ -44,12 +41,9 @@ export const spread = ([low, high], words = (value) => number(value, 2)) =>
   say("bench_spread", { low: words(low), high: words(high) });
 
 function speedCell(group) {
-  const speeds = group && group.tokens_per_second;
-  if (!speeds) return ["–"];
-  return [
-    rate(group.speed),
-    group.num_runs < FEWEST_ANSWERS ? null : spread([speeds[0], speeds[2]], rate),
-  ];
+  if (!group?.tokens_per_second) return ["–"];
+  const [low, , high] = group.tokens_per_second;
+  return [rate(group.speed), group.num_runs >= FEWEST_ANSWERS && spread([low, high], rate)];
 }
 
 // Files of older versions hold such intervals
@@ -74,22 +68,19 @@ const COLUMNS = {
   same: ({ group }) => [shareWords(group.identical)],
 };
 
-export const cell = (column, [words, small]) =>
-  h(
-    "td",
-    { "data-column": column },
-    h("span.bench-value", words),
-    small && h("span.bench-spread", small),
-  );
+export function cell(column, [words, small]) {
+  const interval = small && h("span.bench-spread", small);
+  return h("td", { "data-column": column }, h("span.bench-value", words), interval);
+}
 
-export const tableOf = (kind, caption, heads, rows) =>
-  h(
-    "table",
-    { class: `bench-table ${kind} tabular` },
-    h("caption", caption),
-    h("thead", h("tr", heads)),
-    h("tbody", rows),
-  );
+// A table that scrolls sideways where it is wider than the page
+export const scrolling = (label, content) =>
+  h("div.bench-scroll", { tabindex: 0, role: "region", "aria-label": label }, content);
+
+export function tableOf(kind, caption, heads, rows) {
+  const parts = [h("caption", caption), h("thead", h("tr", heads)), h("tbody", rows)];
+  return h("table", { class: `bench-table ${kind} tabular` }, parts);
+}
 
 export function benchmarkTable(results, temperature) {
   const heads = ["category", ...Object.keys(COLUMNS)].map((column) =>

@@ -56,27 +56,13 @@ export class Lane {
     this.widest = 1; // rows that the widest one takes, the target's own token included
     this.counts = []; // tokens in the answer after each step, the first one included
     const forced = new Set((header.forced || []).map(([place]) => place));
-    (header.prefix_ids || []).forEach((id, i) =>
-      this.addToken({
-        id,
-        piece: header.prefix_pieces[i],
-        step: -1,
-        level: 0,
-        node: -1,
-        proposer: TARGET,
-        given: true,
-        forced: forced.has(i),
-      }),
-    );
-    this.lead = this.tokens.length + 1; // tokens before the first step
-    this.addToken({
-      id: header.first_token_id,
-      piece: header.first_piece,
-      step: -1,
-      level: 0,
-      node: -1,
-      proposer: TARGET,
+    const ofNoStep = { step: -1, level: 0, node: -1, proposer: TARGET };
+    (header.prefix_ids || []).forEach((id, i) => {
+      const piece = header.prefix_pieces[i];
+      this.addToken({ ...ofNoStep, id, piece, given: true, forced: forced.has(i) });
     });
+    this.lead = this.tokens.length + 1; // tokens before the first step
+    this.addToken({ ...ofNoStep, id: header.first_token_id, piece: header.first_piece });
   }
 
   // Minutes that the lane's head was trained; undefined for heads that did not ship and for lanes without one
@@ -93,18 +79,12 @@ export class Lane {
   add(step) {
     this.steps.push(step);
     step.nodes.forEach((node) => this.proposers.of(node)); // proposers that are not in the header get the next free place
-    const path = step.accepted_path;
     step.committed_ids.forEach((id, i) => {
-      const node = i < path.length ? path[i] : -1;
-      const from = node < 0 ? null : step.nodes[node];
-      this.addToken({
-        id,
-        piece: from ? from.piece : step.bonus_piece,
-        step: step.index,
-        level: i + 1,
-        node,
-        proposer: from ? this.proposers.of(from) : TARGET,
-      });
+      const node = step.accepted_path[i] ?? -1;
+      const source = step.nodes[node];
+      const piece = source ? source.piece : step.bonus_piece;
+      const proposer = source ? this.proposers.of(source) : TARGET;
+      this.addToken({ id, piece, step: step.index, level: i + 1, node, proposer });
     });
     this.seconds.push(this.clock + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
     this.counts.push(this.tokens.length);
@@ -184,7 +164,8 @@ export class Run {
   roleOf(lane) {
     if (lane === this.plain) return "plain";
     if (lane === this.main) return "main";
-    return `other-${this.ordered.filter((one) => one !== this.plain && one !== this.main).indexOf(lane) % OTHER_LOOKS}`;
+    const others = this.ordered.filter((one) => one !== this.plain && one !== this.main);
+    return `other-${others.indexOf(lane) % OTHER_LOOKS}`;
   }
 
   // Alternatives of a token in this answer or in a sibling with the same tokens before it
@@ -197,12 +178,8 @@ export class Run {
       index < main.tokens.length &&
       main.header.sampling.temperature === header.sampling.temperature &&
       JSON.stringify(main.header.messages) === prompt;
-    return (
-      [this, ...this.branches]
-        .filter(alike)
-        .map(({ main }) => main.alternativesAt(index))
-        .find(Boolean) || null
-    );
+    const runs = [this, ...this.branches].filter(alike);
+    return runs.map(({ main }) => main.alternativesAt(index)).find(Boolean) || null;
   }
 
   get question() {
@@ -268,18 +245,16 @@ export function readTraces(run, traces) {
 }
 
 // The first `count` tokens as text
-export const textOf = (lane, count) =>
-  unitsOf(lane.tokens.slice(0, count))
-    .map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text))
-    .join("");
+export function textOf(lane, count) {
+  const isHidden = ({ state }) => state === "open" && !lane.endReason;
+  const units = unitsOf(lane.tokens.slice(0, count));
+  return units.map((unit) => (isHidden(unit) ? "" : unit.text)).join("");
+}
 
-export const tracesOf = (run) =>
-  Object.fromEntries(
-    Object.entries(run.lanes).map(([name, { header, steps, endReason }]) => [
-      name,
-      { header, steps, end_reason: endReason },
-    ]),
-  );
+export function tracesOf(run) {
+  const traceOf = ({ header, steps, endReason }) => ({ header, steps, end_reason: endReason });
+  return Object.fromEntries(Object.entries(run.lanes).map(([name, lane]) => [name, traceOf(lane)]));
+}
 
 const labels = new Map(); // by a token's bytes, as hex
 
@@ -306,8 +281,6 @@ export const shown = (name) => name.replace(/^␣(?!×|$)/, " ");
 // The root's name: the last kept tokens before a step
 export function rootName(lane, index, count = 1) {
   const before = lane.countAfter(index - 1);
-  return lane.tokens
-    .slice(Math.max(0, before - count), before)
-    .map((token) => nameOf(lane, token.id, token.piece))
-    .join("");
+  const tokens = lane.tokens.slice(Math.max(0, before - count), before);
+  return tokens.map((token) => nameOf(lane, token.id, token.piece)).join("");
 }

@@ -15,49 +15,28 @@ export const methodTitle = (name) => (methodNamed(name) || { title: name }).titl
 export function unequalHeads(pairs) {
   const known = pairs
     .filter(([, minutes]) => minutes !== undefined)
-    .map(([title, minutes]) => [title, Math.round(minutes)]);
-  if (new Set(known.map(([, minutes]) => minutes)).size < 2) return "";
-  return say("unequal_heads", {
-    heads: known.map(([title, minutes]) => say("head_minutes", { title, minutes })).join(", "),
-  });
+    .map(([title, minutes]) => ({ title, minutes: Math.round(minutes) }));
+  if (new Set(known.map(({ minutes }) => minutes)).size < 2) return "";
+  return say("unequal_heads", { heads: known.map((head) => say("head_minutes", head)).join(", ") });
 }
 
 // The tooltip about a head's training; null if unknown
 export const trainedWords = (minutes) =>
   minutes === undefined ? null : say("trained", { minutes: Math.round(minutes) });
 
-const marked = (id, label, sentence, hue, shape, place, number) => ({
-  id,
-  label,
-  sentence,
-  shape,
-  place,
-  number,
-  hue: String(hue),
-  classes: `hue-${hue} by-${place}`,
-});
+function marked({ id = null, label, sentence = "" }, shape, hue, place, number = "") {
+  const classes = `hue-${hue} by-${place}`;
+  return { id, label, sentence, shape, place, number, hue: String(hue), classes };
+}
 // After the last hue the first one is used again, with a number next to the shape
-const proposerAt = (place, { id, label, sentence }) =>
-  marked(
-    id,
-    label,
-    sentence,
-    place % SHAPES.length,
-    SHAPES[place % SHAPES.length],
-    place,
-    place < SHAPES.length ? "" : String(place + 1),
-  );
+function proposerAt(place, proposer) {
+  const hue = place % SHAPES.length;
+  return marked(proposer, SHAPES[hue], hue, place, place < SHAPES.length ? "" : String(place + 1));
+}
 
-export const TARGET = marked(
-  null,
-  say("target"),
-  say("target_sentence"),
-  "target",
-  "star",
-  "target",
-  "",
-);
-const ROOT = marked(null, say("root"), "", "root", "circle", "root", "");
+const targetWords = { label: say("target"), sentence: say("target_sentence") };
+export const TARGET = marked(targetWords, "star", "target", "target");
+const ROOT = marked({ label: say("root") }, "circle", "root", "root");
 
 // A lane's proposers in the header's order, followed by names that are not in the header
 export class Proposers {
@@ -75,7 +54,7 @@ export class Proposers {
   }
 
   named(id) {
-    return this.byId.get(id) || this.add({ id, label: id, sentence: "" });
+    return this.byId.get(id) || this.add({ id, label: id });
   }
 
   of(node) {
@@ -84,9 +63,7 @@ export class Proposers {
 
   // The proposer for a place in a router's weights
   at(place) {
-    return (
-      this.all[place] || proposerAt(place, { id: null, label: String(place + 1), sentence: "" })
-    );
+    return this.all[place] || proposerAt(place, { label: String(place + 1) });
   }
 }
 

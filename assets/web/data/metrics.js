@@ -5,8 +5,8 @@ import { deliveredPath } from "./history.js";
 const FEWEST_TOKENS = 8;
 const WINDOW_SECONDS = 2;
 
-const mean = (steps, of) =>
-  steps.length ? steps.reduce((sum, step) => sum + of(step), 0) / steps.length : null;
+const sum = (steps, of) => steps.reduce((total, step) => total + of(step), 0);
+const mean = (steps, of) => (steps.length ? sum(steps, of) / steps.length : null);
 
 // Tokens of the answer per step
 const tau = (steps) => mean(steps, (step) => step.committed_ids.length);
@@ -23,10 +23,8 @@ function testedDepth(step) {
 
 // Accepted levels ÷ checked levels
 function acceptance(steps) {
-  const [kept, tested] = [({ accepted_path: path }) => path.length, testedDepth].map((of) =>
-    steps.reduce((sum, step) => sum + of(step), 0),
-  );
-  return tested ? kept / tested : null;
+  const tested = sum(steps, testedDepth);
+  return tested ? sum(steps, (step) => step.accepted_path.length) / tested : null;
 }
 
 // Accepted candidates of the answer by proposer

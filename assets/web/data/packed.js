@@ -17,31 +17,20 @@ export class StepReader {
     packed.new_tokens.forEach((id, i) => this.pieces.set(id, hexOf(packed.pieces[i])));
     this.plan = { ...this.plan, ...packed.plan };
     const nodes = this.nodesOf(packed);
-    const {
-      index,
-      text,
-      accepted_path,
-      ms: [draft_ms, verify_ms, other_ms],
-      alternatives,
-    } = packed;
-    const {
-      bonus_token_id = nodes[accepted_path.at(-1) ?? 0].target_choice,
-      committed = accepted_path.length + 1,
-    } = packed;
-    const ranked = alternatives?.map(([rank, tokens]) => [
-      rank,
-      tokens.map(([id, logprob]) => [id, this.pieces.get(id), logprob]),
-    ]);
+    const { index, text, accepted_path, ms, alternatives } = packed;
+    const [draft_ms, verify_ms, other_ms] = ms;
+    const bonusOfPath = nodes[accepted_path.at(-1) ?? 0].target_choice;
+    const { bonus_token_id = bonusOfPath, committed = accepted_path.length + 1 } = packed;
+    const ids = [...accepted_path.map((i) => nodes[i].token_id), bonus_token_id];
+    const withPiece = ([id, logprob]) => [id, this.pieces.get(id), logprob];
+    const ranked = alternatives?.map(([rank, tokens]) => [rank, tokens.map(withPiece)]);
     return {
       index,
       nodes,
       accepted_path,
       bonus_token_id,
       bonus_piece: bonus_token_id === null ? "" : this.pieces.get(bonus_token_id),
-      committed_ids: [...accepted_path.map((i) => nodes[i].token_id), bonus_token_id].slice(
-        0,
-        committed,
-      ),
+      committed_ids: ids.slice(0, committed),
       text,
       draft_ms,
       verify_ms,

@@ -19,24 +19,13 @@ export class RecordingsView {
   constructor() {
     this.loaded = new Map();
     this.cards = h("div.recording-cards");
-    this.input = h("input.file-input", {
-      type: "file",
-      accept: ".json,application/json",
-      id: "jk-open",
-      onchange: () => this.open(this.input.files[0]),
-    });
-    const drop = h(
-      "div.drop",
-      h("label.plain-button", { for: "jk-open" }, say("open_trace")),
-      this.input,
-      h("span.muted", say("drop_hint")),
-    );
-    this.element = h(
-      "div.recordings.recordings-only",
-      h("p.muted", say("recordings_hint")),
-      this.cards,
-      drop,
-    );
+    const onchange = () => this.open(this.input.files[0]);
+    const accept = ".json,application/json";
+    this.input = h("input.file-input", { type: "file", accept, id: "jk-open", onchange });
+    const label = h("label.plain-button", { for: "jk-open" }, say("open_trace"));
+    const drop = h("div.drop", label, this.input, h("span.muted", say("drop_hint")));
+    const hint = h("p.muted", say("recordings_hint"));
+    this.element = h("div.recordings.recordings-only", hint, this.cards, drop);
   }
 
   async names() {
@@ -96,13 +85,11 @@ export class RecordingsView {
       const size = Math.ceil(file.size / 1024 / 1024);
       if (size > MOST_MEGABYTES) refuse("file_too_large", { size });
       const text = await file.text();
-      const found = readTraceFile(text);
+      const recording = readTraceFile(text);
+      const title = recording.title || file.name;
       notify(null);
-      this.play(
-        `opened-${file.name}-${file.lastModified}`,
-        { ...found, title: found.title || file.name, text },
-        "opened",
-      );
+      const id = `opened-${file.name}-${file.lastModified}`;
+      this.play(id, { ...recording, title, text }, "opened");
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
       notify("error", error.message);
@@ -118,10 +105,10 @@ export class RecordingsView {
 
   card(id, recording) {
     const run = runFromTraces(id, "recording", recording.traces, recording.title);
-    const [times, tau] = [
-      speedupWords(metrics.speedup(run.main, run.plain)),
-      metrics.tau(run.main.steps),
-    ];
+    const times = speedupWords(metrics.speedup(run.main, run.plain));
+    const tau = metrics.tau(run.main.steps);
+    const playIt = { onclick: () => this.play(id, recording) };
+    const save = { "data-action": "handout", onclick: () => saveReplay(run, recording.text) };
     return h(
       "section.pane.recording-card",
       h("h2", { dir: "auto" }, recording.title),
@@ -134,15 +121,8 @@ export class RecordingsView {
       h("p.muted", badgeOf(run)),
       h(
         "div.recording-actions",
-        h("button.plain-button.primary", { onclick: () => this.play(id, recording) }, say("play")),
-        h(
-          "button.plain-button",
-          {
-            "data-action": "handout",
-            onclick: () => saveReplay(run, recording.text),
-          },
-          say("save_handout"),
-        ),
+        h("button.plain-button.primary", playIt, say("play")),
+        h("button.plain-button", save, say("save_handout")),
       ),
     );
   }
@@ -151,12 +131,11 @@ export class RecordingsView {
     return orRetry(async () => {
       const names = await this.names();
       const shipped = await Promise.all(names.map((name) => this.load(name)));
-      const cards = shipped.map(
-        (recording, i) => recording && this.card(`recording-${names[i]}`, recording),
+      const cards = shipped.flatMap((recording, i) =>
+        recording ? [this.card(`recording-${names[i]}`, recording)] : [],
       );
-      this.cards.replaceChildren(
-        ...(cards.length ? cards.filter(Boolean) : [h("p.muted", say("recordings_none"))]),
-      );
+      const none = h("p.muted", say("recordings_none"));
+      this.cards.replaceChildren(...(names.length ? cards : [none]));
     });
   }
 }

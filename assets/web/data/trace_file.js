@@ -16,18 +16,15 @@ const isTime = (value) => isNumber(value) && value >= 0 && value <= MOST.ms;
 const isName = (value) => isText(value) && value.length > 0 && value.length <= MOST.name;
 const isHex = (value) => isText(value) && HEX.test(value);
 const orNull = (test) => (value) => value === null || test(value);
-const ifThere = (rule) => (value) => value === undefined || misfit(value, rule, "it") === null;
-const mapOf = (rule) => (value) =>
-  isObject(value) && misfit(Object.values(value), [rule], "it") === null;
+const fits = (value, rule) => misfit(value, rule, "it") === null;
+const ifThere = (rule) => (value) => value === undefined || fits(value, rule);
+const mapOf = (rule) => (value) => isObject(value) && fits(Object.values(value), [rule]);
 
 // An alternative: [id, piece, log probability, null for probability 0], and such a list with the rank of the chosen one
 const isChoice = (value) =>
   Array.isArray(value) && isNumber(value[0]) && isHex(value[1]) && orNull(isNumber)(value[2]);
 const isRanked = (value) =>
-  Array.isArray(value) &&
-  isNumber(value[0]) &&
-  value[1]?.length > 0 &&
-  misfit(value[1], [isChoice], "it") === null;
+  Array.isArray(value) && isNumber(value[0]) && value[1]?.length > 0 && fits(value[1], [isChoice]);
 
 const HEADER = {
   schema_version: isNumber,
@@ -87,7 +84,7 @@ const STEP = {
     levels: isNumber,
     nodes: isNumber,
     why: isText,
-    curve: [(point) => misfit(point, [isNumber], "it") === null && point.length === 2],
+    curve: [(point) => fits(point, [isNumber]) && point.length === 2],
   },
 };
 const TRACE = {
@@ -124,11 +121,9 @@ function contradiction(
   if (!path.every((i, at) => i > 0 && nodes[i]?.parent === (at ? path[at - 1] : 0)))
     return "accepted_path";
   const whole = [...path.map((i) => nodes[i].token_id), bonus];
-  const fits =
-    (committed.length || place === length - 1) &&
-    committed.every((id, i) => id === whole[i]) &&
-    (committed.length === whole.length || place === length - 1);
-  return fits ? null : "committed_ids";
+  const isPrefix = committed.every((id, i) => id === whole[i]);
+  const isComplete = committed.length === whole.length;
+  return isPrefix && (isComplete || place === length - 1) ? null : "committed_ids";
 }
 
 const unfit = (field) => refuse("not_trace_field", { field });
@@ -153,26 +148,17 @@ export function readTraceFile(text) {
     refuse("not_trace_json");
   }
   const { branches = [], shown = 0 } = value || {};
-  if (
-    !Array.isArray(branches) ||
-    branches.length > MOST.traces ||
-    (branches.length && !branches[shown])
-  )
-    unfit("branches");
+  const isList = Array.isArray(branches) && branches.length <= MOST.traces;
+  if (!isList || (branches.length && !branches[shown])) unfit("branches");
   return { ...recordingIn(value), branches: branches.map((one) => recordingIn(one).traces), shown };
 }
 
 function recordingIn(value) {
   if (!isObject(value)) unfit("traces");
-  const { traces } = value;
-  const named = isObject(traces) && Object.keys(traces).length > 0;
-  if (named && (Object.keys(traces).length > MOST.traces || !Object.values(traces).every(isObject)))
-    unfit("traces");
-  const checked = (named ? Object.entries(traces) : [[value.header?.method, value]]).map(
-    ([name, trace]) => [name, checkedTrace(trace)],
-  );
-  return {
-    title: named && isText(value.title) ? value.title : null,
-    traces: Object.fromEntries(checked),
-  };
+  const isNamed = isObject(value.traces) && Object.keys(value.traces).length > 0;
+  const traces = isNamed ? Object.entries(value.traces) : [[value.header?.method, value]];
+  if (traces.length > MOST.traces || !traces.every(([, trace]) => isObject(trace))) unfit("traces");
+  const checked = traces.map(([name, trace]) => [name, checkedTrace(trace)]);
+  const title = isNamed && isText(value.title) ? value.title : null;
+  return { title, traces: Object.fromEntries(checked) };
 }

@@ -39,15 +39,8 @@ export const result = (name, words, kind = "") =>
 // A slider with its value in words; `move` sets it and fires an input event like a visitor's drag, `set` fires no event
 export function slider({ name, label, min, max, step = 1, value, format }) {
   const output = h("output.tabular");
-  const input = h("input", {
-    type: "range",
-    min,
-    max,
-    step,
-    value,
-    "data-control": name,
-    "aria-label": label,
-  });
+  const names = { "data-control": name, "aria-label": label };
+  const input = h("input", { type: "range", min, max, step, value, ...names });
   const show = () => {
     const words = format(Number(input.value));
     output.textContent = words;
@@ -73,30 +66,19 @@ export function slider({ name, label, min, max, step = 1, value, format }) {
 
 // A radio group; `options` maps values to labels
 export function choice({ name, label, options, value, onPick }) {
-  const inputs = Object.keys(options).map((key) =>
-    h("input", {
-      type: "radio",
-      name: `lesson-${name}`,
-      "data-control": name,
-      "data-value": key,
-      checked: key === String(value),
-      oninput: () => onPick?.(key),
-    }),
-  );
+  const radios = Object.entries(options).map(([key, words]) => {
+    const data = { "data-control": name, "data-value": key, checked: key === String(value) };
+    const input = { type: "radio", name: `lesson-${name}`, ...data, oninput: () => onPick?.(key) };
+    return h("label.choice", h("input", input), words);
+  });
+  const role = { role: "radiogroup", "aria-label": label };
+  const element = h("div.lesson-choice", role, h("span", label), h("span.segments", radios));
   return {
-    element: h(
-      "div.lesson-choice",
-      { role: "radiogroup", "aria-label": label },
-      h("span", label),
-      h(
-        "span.segments",
-        Object.values(options).map((words, i) => h("label.choice", inputs[i], words)),
-      ),
-    ),
+    element,
     get value() {
-      return inputs.find((one) => one.checked).dataset.value;
+      return element.querySelector(":checked").dataset.value;
     },
-    press: (key) => inputs.find((one) => one.dataset.value === String(key)).click(),
+    press: (key) => element.querySelector(`[data-value="${key}"]`).click(),
   };
 }
 
@@ -110,14 +92,10 @@ export const primary = (element) => {
 
 // `off()` returns whether the button is disabled; without it, the button is never disabled
 export function button(name, words, onclick, off) {
-  const element = h(
-    "button.lesson-button",
-    { type: "button", "data-control": name, onclick },
-    words,
-  );
-  return off
-    ? { element, draw: () => (element.disabled = off()), click: () => element.click() }
-    : element;
+  const attributes = { type: "button", "data-control": name, onclick };
+  const element = h("button.lesson-button", attributes, words);
+  if (!off) return element;
+  return { element, draw: () => (element.disabled = off()), click: () => element.click() };
 }
 
 // A number with its name above and its definition below
@@ -135,57 +113,37 @@ export function chart(name, kind, of, onPick) {
 
   function draw() {
     const { points, mark, xTicks, xName, yName, label, top } = of();
+    const [x, y] = mark;
     const full = [xTicks[0], points.at(-1)[0]];
-    const highest = top || Math.max(...points.map(([, y]) => y)) * 1.08;
+    const heights = points.map((point) => point[1]);
+    const highest = top || Math.max(...heights) * 1.08;
     const words = (value) => number(value, value < 10 ? 2 : 1);
-    const xs = Array.from({ length: full[1] - full[0] + 1 }, (_, i) => full[0] + i);
+    const at = (place) => say("chart_at", { x: place, name: xName });
     const curve = {
-      name: yName,
-      traces: [
-        {
-          x: points.map(([x]) => x),
-          y: points.map(([, y]) => y),
-          mode: "lines",
-          text: points.map(([, y]) => words(y)),
-          hovertemplate: "%{text}<extra></extra>",
-          line: plotStyle.lineOf("main"),
-        },
-      ],
+      x: points.map((point) => point[0]),
+      y: heights,
+      mode: "lines",
+      text: heights.map(words),
+      hovertemplate: "%{text}<extra></extra>",
+      line: plotStyle.lineOf("main"),
     };
-    const dot = {
-      name: "",
-      traces: [
-        { x: [mark[0]], y: [mark[1]], mode: "markers", marker: plotStyle.markerOf("main", 11) },
-      ],
-    };
+    const dot = { x: [x], y: [y], mode: "markers", marker: plotStyle.markerOf("main", 11) };
+    const dashed = { color: plotStyle.template().colours.control, width: 1, dash: "3px,3px" };
+    const xs = Array.from({ length: full[1] - full[0] + 1 }, (_, i) => full[0] + i);
+    const hoverTitle = { text: plotStyle.plotText(at("%{x}")) };
     shown.draw({
       id: name,
       name: `jakiro-${name}`,
-      sentence: `${label}. ${say("chart_at", { x: mark[0], name: xName })}: ${words(mark[1])}`,
-      rows: () => [[xName, yName], ...xs.map((x) => [x, interpolate(points, x)])],
-      series: [curve, dot],
-      margin: { left: 44 },
-      x: {
-        title: xName,
-        full,
-        ticks: {
-          tickvals: xTicks,
-          unifiedhovertitle: {
-            text: plotStyle.plotText(say("chart_at", { x: "%{x}", name: xName })),
-          },
-        },
-      },
-      y: { title: yName, full: [0, highest] },
-      shapes: [
-        {
-          type: "line",
-          x0: mark[0],
-          x1: mark[0],
-          y0: 0,
-          y1: mark[1],
-          line: { color: plotStyle.template().colours.control, width: 1, dash: "3px,3px" },
-        },
+      sentence: `${label}. ${at(x)}: ${words(y)}`,
+      rows: () => [[xName, yName], ...xs.map((place) => [place, interpolate(points, place)])],
+      series: [
+        { name: yName, traces: [curve] },
+        { name: "", traces: [dot] },
       ],
+      margin: { left: 44 },
+      x: { title: xName, full, ticks: { tickvals: xTicks, unifiedhovertitle: hoverTitle } },
+      y: { title: yName, full: [0, highest] },
+      shapes: [{ type: "line", x0: x, x1: x, y0: 0, y1: y, line: dashed }],
       pick: onPick,
     });
   }
@@ -202,25 +160,17 @@ export const raceButton = () =>
   );
 
 // One question: each answer opens on its reason, one at a time
-export const question = (stop, text) =>
-  h(
-    "section.lesson-question",
-    { "data-question": stop + 1 },
-    h("p", h("b", say("lesson_check_title")), " ", text.question),
-    text.options.map(([words, reason], i) =>
-      h(
-        "details",
-        {
-          name: `lesson-question-${stop}`,
-          class: i === text.right ? "right" : "wrong",
-          "data-option": i,
-        },
-        h("summary", words),
-        h(
-          "p.feedback",
-          h("b", i === text.right ? `✓ ${say("lesson_right")}` : `✗ ${say("lesson_wrong")}`),
-          ` ${reason}`,
-        ),
-      ),
-    ),
-  );
+export function question(stop, text) {
+  const options = text.options.map(([words, reason], i) => {
+    const isRight = i === text.right;
+    const verdict = isRight ? `✓ ${say("lesson_right")}` : `✗ ${say("lesson_wrong")}`;
+    return h(
+      isRight ? "details.right" : "details.wrong",
+      { name: `lesson-question-${stop}`, "data-option": i },
+      h("summary", words),
+      h("p.feedback", h("b", verdict), ` ${reason}`),
+    );
+  });
+  const asked = h("p", h("b", say("lesson_check_title")), " ", text.question);
+  return h("section.lesson-question", { "data-question": stop + 1 }, asked, options);
+}

@@ -52,19 +52,17 @@ export function stepWith(step, keep) {
 // Candidates in order of probability: by score, equal ones by depth, as the tree itself is chosen
 export function byScore(step) {
   const { nodes } = step;
-  return nodes
-    .map((_, i) => i)
-    .slice(1)
-    .sort((a, b) => nodes[b].score - nodes[a].score || nodes[a].depth - nodes[b].depth || a - b);
+  const order = (a, b) =>
+    nodes[b].score - nodes[a].score || nodes[a].depth - nodes[b].depth || a - b;
+  return [...nodes.keys()].slice(1).sort(order);
 }
 
 export const pruned = (step, candidates) =>
   stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
-export const withoutContrastive = (step) =>
-  stepWith(
-    step,
-    step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])),
-  );
+export function withoutContrastive(step) {
+  const others = [...step.nodes.keys()].filter((i) => !isFromPair(step.nodes[i]));
+  return stepWith(step, others);
+}
 export const expectedTokens = (step) =>
   1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
 
@@ -87,10 +85,8 @@ export const tokensAt = (lane, candidates) =>
 
 // The draft's favourite continuation: the best child again and again
 export function favourite({ nodes }, at = 0) {
-  const best = pick(
-    [...nodes.keys()].filter((i) => nodes[i].parent === at),
-    (i) => nodes[i].score,
-  );
+  const children = [...nodes.keys()].filter((i) => nodes[i].parent === at);
+  const best = pick(children, (i) => nodes[i].score);
   return best === null ? [] : [best, ...favourite({ nodes }, best)];
 }
 
@@ -101,15 +97,10 @@ export const edgeChance = (step, i) =>
 // recorded contributions are enough to compute it
 function mixScore(node, second) {
   const mix = [1 - second, second];
-  const {
-    residual_contribution: [residual],
-    expert_contributions: parts,
-  } = node.evidence;
   const weights = weightsOf(node);
-  return parts.reduce(
-    (sum, part, e) => sum + (mix[e] * part) / Math.max(weights[e], 1e-6),
-    residual,
-  );
+  const { residual_contribution: residual, expert_contributions: parts } = node.evidence;
+  const shareOf = (part, e) => (mix[e] * part) / Math.max(weights[e], 1e-6);
+  return parts.reduce((sum, part, e) => sum + shareOf(part, e), residual[0]);
 }
 
 // The most probable candidates of the first level
@@ -119,10 +110,8 @@ const isMixed = (node) =>
   node.evidence.residual_contribution &&
   weightsOf(node)?.length === 2;
 export const firstLevel = (step) =>
-  step.nodes
-    .map((_, i) => i)
+  byScore(step)
     .filter((i) => isMixed(step.nodes[i]))
-    .sort((a, b) => step.nodes[b].score - step.nodes[a].score || a - b)
     .slice(0, MOST_RANKED);
 
 export const ranked = (step, second) =>
@@ -140,12 +129,9 @@ export function disagreement(step) {
 
 // The number of candidates that rank differently with one expert by itself than with the router's weights
 export function moved(step) {
-  const places = (second) => ranked(step, second).map(([i]) => i);
-  const own = places(ownWeight(step));
-  return [0, 1].reduce(
-    (sum, second) => sum + places(second).filter((i, at) => own[at] !== i).length,
-    0,
-  );
+  const own = ranked(step, ownWeight(step));
+  const isMoved = ([i], place) => own[place][0] !== i;
+  return [0, 1].flatMap((second) => ranked(step, second).filter(isMoved)).length;
 }
 
 export const ownWeight = (step) => step.nodes[firstLevel(step)[0]].evidence.router_weights[1];
@@ -165,16 +151,13 @@ export const draftMs = (profile, levels) => (levels ? interpolate(profile.draft_
 // Means over the recorded steps: milliseconds of the plain pass, draft, check and other work; τ; and the measured speedup
 export function measured(pair) {
   const steps = drafted(pair.drafted);
-  const [draft, check, other] = ["draft_ms", "verify_ms", "other_ms"].map((name) =>
-    metrics.mean(steps, (step) => step[name]),
-  );
   return {
     steps: steps.length,
     tau: metrics.tau(steps),
     plain: metrics.mean(pair.plain.steps, (step) => step.verify_ms),
-    draft,
-    check,
-    other,
+    draft: metrics.mean(steps, (step) => step.draft_ms),
+    check: metrics.mean(steps, (step) => step.verify_ms),
+    other: metrics.mean(steps, (step) => step.other_ms),
     speedup: metrics.speedup(pair.drafted, pair.plain),
   };
 }

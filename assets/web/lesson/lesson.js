@@ -37,15 +37,12 @@ function treeBox(of, onPick) {
   if (onPick) card.pin = (id) => onPick(id);
   const view = new TreeView(host, card);
   const listHost = h("div");
-  const list = h(
-    "details.lesson-table",
-    { ontoggle: () => drawList() },
-    h("summary", say("read_as_list")),
-    listHost,
-  );
+  const summary = h("summary", say("read_as_list"));
+  const list = h("details.lesson-table", { ontoggle: drawList }, summary, listHost);
   let shown = null;
-  const drawList = () =>
-    shown && listHost.replaceChildren(...(list.open ? [treeList(...shown)] : []));
+  function drawList() {
+    if (shown) listHost.replaceChildren(list.open ? treeList(...shown) : "");
+  }
 
   host.addEventListener("keydown", (event) => {
     if (event.key === "Escape") card.close();
@@ -59,13 +56,8 @@ function treeBox(of, onPick) {
     shown = [own, index, phase];
     card.about(own, index, phase);
     card.close();
-    view.draw({
-      lane: own,
-      index,
-      phase,
-      showAll: false,
-      sentence: stepSentence(own, index, phase),
-    });
+    const sentence = stepSentence(own, index, phase);
+    view.draw({ lane: own, index, phase, showAll: false, sentence });
     if (mark !== null) view.focus(mark);
     drawList();
   }
@@ -74,24 +66,19 @@ function treeBox(of, onPick) {
 
 // Returns the argument of a stop's function: the recordings, and parts that several stops use
 function lessonOf({ device, pairs }) {
+  const stepWords = (lane, step) =>
+    say("lesson_step_from", {
+      step: step.index + 1,
+      question: questionsOf(lane.header).at(-1) ?? "",
+    });
+  const source = say("lesson_source_recorded", { device: device.name, date: device.date });
   return {
     device,
     pairs,
     greedy: pairs.greedy,
     tree: treeBox,
-    stepLine: (lane, step) =>
-      h(
-        "p.muted.small",
-        say("lesson_step_from", {
-          step: step.index + 1,
-          question: questionsOf(lane.header).at(-1) ?? "",
-        }),
-      ),
-    sourceLine: () =>
-      h(
-        "p.muted.small.source",
-        say("lesson_source_recorded", { device: device.name, date: device.date }),
-      ),
+    stepLine: (lane, step) => h("p.muted.small", stepWords(lane, step)),
+    sourceLine: () => h("p.muted.small.source", source),
   };
 }
 
@@ -102,19 +89,16 @@ const drawnFormula = (mathml) =>
 
 function textColumn(n) {
   const text = given.lessonTexts[n];
-  const line = (key) =>
-    h("p", { class: `lesson-${key}` }, h("b", say(`lesson_${key}`)), " ", text[key]);
+  const { formula, letters, footnote } = text;
+  const line = (key) => h(`p.lesson-${key}`, h("b", say(`lesson_${key}`)), " ", text[key]);
+  const symbols = letters && h("p.muted.small", letters);
+  const summary = h("summary", say("lesson_formula"));
   return h(
     "div.stop-text",
     h("h2", { tabindex: -1 }, text.title),
     h("div.stop-words", h("p", text.idea), line("try"), line("notice"), line("belief")),
-    h(
-      "details.lesson-table",
-      h("summary", say("lesson_formula")),
-      drawnFormula(text.formula),
-      text.letters && h("p.muted.small", text.letters),
-    ),
-    text.footnote ? h("p.muted.small.footnote", text.footnote) : null,
+    h("details.lesson-table", summary, drawnFormula(formula), symbols),
+    footnote ? h("p.muted.small.footnote", footnote) : null,
     question(n, text),
   );
 }
@@ -137,23 +121,15 @@ export function mountLesson(element, server) {
   const root = element.querySelector(".jk-lesson");
   const texts = given.lessonTexts;
   const body = h("div.stop-body", h("p.muted.empty", say("lesson_loading")));
-  const titles = texts.map((text, n) =>
-    h(
-      "button.stop-title",
-      { type: "button", "data-stop": n + 1, onclick: () => go(n) },
-      text.title,
-    ),
-  );
-  const strip = h(
-    "div.stop-titles",
-    CORE.map((n) => titles[n]),
-  );
-  const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
-  const more = popMenu(
-    "more-stops",
-    h("summary.plain-button", say("lesson_more")),
-    others.map((n) => titles[n]),
-  );
+  const titles = texts.map(({ title }, n) => {
+    const attributes = { type: "button", "data-stop": n + 1, onclick: () => go(n) };
+    return h("button.stop-title", attributes, title);
+  });
+  const titlesOf = (stops) => stops.map((n) => titles[n]);
+  const strip = h("div.stop-titles", titlesOf(CORE));
+  const others = [...texts.keys()].filter((n) => !CORE.includes(n));
+  const moreSummary = h("summary.plain-button", say("lesson_more"));
+  const more = popMenu("more-stops", moreSummary, titlesOf(others));
   const back = button("back", say("lesson_back"), () => go(beside(-1)));
   const next = primary(button("next", say("lesson_next"), () => forward()));
   root.append(
@@ -165,9 +141,9 @@ export function mountLesson(element, server) {
   // The previous or next stop in the current order: the lesson plan in projector mode, else the core stops or the optional
   // ones; undefined at the ends
   function beside(by) {
-    const kind =
-      inProjector() && PLAN.includes(current) ? PLAN : CORE.includes(current) ? CORE : others;
-    return kind[kind.indexOf(current) + by];
+    const orders = [...(inProjector() ? [PLAN] : []), CORE, others];
+    const order = orders.find((stops) => stops.includes(current));
+    return order[order.indexOf(current) + by];
   }
 
   // After the last stop, the Race tab is opened for the visitor's own question
@@ -186,45 +162,30 @@ export function mountLesson(element, server) {
   let current = stopNow() ?? 0;
   let lesson = null;
 
+  function build() {
+    const { screen, demo = [] } = STOPS[current](lesson);
+    const redrawAfter = (selector) => (event) => event.target.closest(selector) && redraw();
+    const attributes = {
+      "aria-label": texts[current].title,
+      oninput: redrawAfter("[data-control]"),
+      onclick: redrawAfter("button[data-control]"),
+    };
+    const content = h("div.stop-screen", elementsOf(screen));
+    const pane = h("section.pane.stop-pane", attributes, content);
+    const page = h("div.stop", { "data-stop": current + 1 }, textColumn(current), pane);
+    built.set(current, { draw: () => drawAll(screen), demo, page });
+  }
+
   function show() {
     if (!lesson) return;
-    if (!built.has(current)) {
-      const { screen, demo = [] } = STOPS[current](lesson);
-      const used = (event) =>
-        event.target.closest(event.type === "click" ? "button[data-control]" : "[data-control]") &&
-        redraw();
-      built.set(current, {
-        draw: () => drawAll(screen),
-        demo,
-        page: h(
-          "div.stop",
-          { "data-stop": current + 1 },
-          textColumn(current),
-          h(
-            "section.pane.stop-pane",
-            {
-              "aria-label": texts[current].title,
-              oninput: used,
-              onclick: used,
-            },
-            h("div.stop-screen", elementsOf(screen)),
-          ),
-        ),
-      });
-    }
+    if (!built.has(current)) build();
     const { page } = built.get(current);
     body.replaceChildren(page);
-    titles.forEach((title, n) =>
-      n === current
-        ? title.setAttribute("aria-current", "step")
-        : title.removeAttribute("aria-current"),
-    );
+    titles.forEach((title, n) => (title.ariaCurrent = n === current ? "step" : null));
     strip.scrollLeft = titles[current].offsetLeft - strip.offsetLeft - strip.clientWidth / 4;
     back.disabled = beside(-1) === undefined;
-    next.textContent =
-      beside(1) === undefined
-        ? say("lesson_race")
-        : `${say("lesson_next")}: ${texts[beside(1)].title}`;
+    const following = texts[beside(1)];
+    next.textContent = following ? `${say("lesson_next")}: ${following.title}` : say("lesson_race");
     redraw();
     fit(page);
   }
@@ -236,13 +197,10 @@ export function mountLesson(element, server) {
   function fit(page) {
     page.style.zoom = "";
     if (!inProjector()) return;
-    for (
-      let zoom = 1;
-      zoom >= SMALLEST && page.getBoundingClientRect().bottom > onScreen().height - 4;
-      zoom -= 0.05
-    ) {
+    const isTooTall = () => page.getBoundingClientRect().bottom > onScreen().height - 4;
+    for (let zoom = 1; zoom >= SMALLEST && isTooTall(); zoom -= 0.05) {
       page.style.zoom = zoom;
-      built.get(current).draw();
+      redraw();
     }
   }
 
@@ -285,7 +243,7 @@ export function mountLesson(element, server) {
   new ResizeObserver(() => {
     if (!visible() || Math.abs(root.clientWidth - width) < 2) return;
     width = root.clientWidth;
-    if (built.has(current)) built.get(current).draw();
+    built.get(current)?.draw();
   }).observe(root);
   onTab.push(tabChanged);
   addEventListener("hashchange", follow);

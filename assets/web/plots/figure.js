@@ -9,6 +9,7 @@ const { template, plotText } = plotStyle;
 
 const BUTTONS = ["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"];
 const SAVED = { format: "png", width: 960, height: 540, scale: 2 };
+const CORNER = { x: 0, xref: "paper", xanchor: "left", y: 1, yref: "paper", yanchor: "bottom" };
 const LEGEND = 26; // pixels
 const MOST_ROWS = 24; // of the table
 // To hide labels that reach over an end Plotly measures each of them in each draw, which is a third of a draw
@@ -29,24 +30,15 @@ export class Figure {
     host.append(this.room, this.table);
     // No redraw during a drag
     this.plot.addEventListener("pointerdown", () => (this.pressed = !coarse()), true);
-    for (const ended of ["pointerup", "pointercancel"]) {
-      addEventListener(
-        ended,
-        () => {
-          this.pressed = false;
-          if (this.stale) this.redraw();
-        },
-        true,
-      );
-    }
+    const release = () => {
+      this.pressed = false;
+      if (this.stale) this.redraw();
+    };
+    ["pointerup", "pointercancel"].forEach((ended) => addEventListener(ended, release, true));
     new ResizeObserver(() => {
       const { clientWidth, clientHeight } = this.room;
-      if (
-        this.view &&
-        clientWidth &&
-        !(this.box?.[0] === clientWidth && this.box[1] === clientHeight)
-      )
-        this.redraw();
+      const isSame = this.box?.[0] === clientWidth && this.box[1] === clientHeight;
+      if (this.view && clientWidth && !isSame) this.redraw();
     }).observe(this.room);
   }
 
@@ -75,16 +67,9 @@ export class Figure {
     if (!drawn || this.stale || !this.room.clientWidth) return;
     this.box = [this.room.clientWidth, this.room.clientHeight];
     const first = !this.plot.data;
-    const around =
-      view.growing &&
-      JSON.stringify([
-        view.id,
-        this.box,
-        view.x,
-        view.y,
-        view.series.map(({ name }) => name),
-        template().key,
-      ]);
+    const names = view.series.map(({ name }) => name);
+    const parts = [view.id, this.box, view.x, view.y, names, template().key];
+    const around = view.growing && JSON.stringify(parts);
     if (around && around === this.around && !this.touched()) this.grow();
     else {
       window.Plotly.react(this.plot, this.data(), this.layout(), this.config());
@@ -102,10 +87,11 @@ export class Figure {
     const every = Math.ceil(rows.length / MOST_ROWS);
     const words = (value) =>
       typeof value === "number" && !Number.isInteger(value) ? number(value, 2) : String(value);
+    const shown = rows.filter((_, i) => i % every === 0 || i === rows.length - 1);
     return table(
       this.view.sentence,
       heads,
-      rows.filter((_, i) => i % every === 0 || i === rows.length - 1).map((row) => row.map(words)),
+      shown.map((row) => row.map(words)),
     );
   }
 
@@ -137,48 +123,45 @@ export class Figure {
   // While lines grow and the axes stay, lines are drawn in an SVG over Plotly's, because Plotly's redraw of the axes takes half
   // of the time of a complete draw
   grow() {
-    const {
-      view,
-      box: [width, height],
-    } = this;
-    const { l, r, t, b } = this.margins();
-    const at = (x, y) => [
-      l + (x / view.x.full[1]) * (width - l - r),
-      height - b - (y / view.y.full[1]) * (height - t - b),
-    ];
-    const area = view.area?.map((point) => at(...point).map((pixels) => pixels.toFixed(1)));
-    const labels = view.direct ? view.series.map((one) => this.endLabel(one, at)) : [];
+    const { view } = this;
+    const { left, right, top, bottom } = this.placeOf(0, 0);
+    const at = (x, y) =>
+      [
+        left + (x / view.x.full[1]) * (right - left),
+        bottom - (y / view.y.full[1]) * (bottom - top),
+      ].map((pixels) => pixels.toFixed(1));
+    const pathOf = ({ x, y, line }) => {
+      const parts = x.map((value, i) => {
+        const [across, up] = at(value, y[i]);
+        if (!i) return `M${across},${up}`;
+        return line.shape === "hv" ? `H${across}V${up}` : `L${across},${up}`;
+      });
+      return parts.join("");
+    };
+    const area = view.area?.map((point) => at(...point));
+    const labels = view.direct ? view.series.map((one) => this.endLabel(one)) : [];
     this.grown.replaceChildren(
       ...(area ? [s("path.plot-area", { d: `M${area.join("L")}Z` })] : []),
-      ...this.data().map(({ name, x, y, line }) => {
-        const path = x
-          .map((value, i) => {
-            const [across, up] = at(value, y[i]).map((pixels) => pixels.toFixed(1));
-            return !i
-              ? `M${across},${up}`
-              : line.shape === "hv"
-                ? `H${across}V${up}`
-                : `L${across},${up}`;
-          })
-          .join("");
-        return s("path", {
-          d: path,
+      ...this.data().map((trace) =>
+        s("path", {
+          d: pathOf(trace),
           fill: "none",
-          stroke: line.color,
-          "stroke-width": line.width,
-          "data-name": name,
-          "data-to": y.at(-1),
-          "stroke-dasharray": line.dash === "solid" ? null : line.dash.replaceAll("px", ""),
-        });
-      }),
+          stroke: trace.line.color,
+          "stroke-width": trace.line.width,
+          "data-name": trace.name,
+          "data-to": trace.y.at(-1),
+          "stroke-dasharray":
+            trace.line.dash === "solid" ? null : trace.line.dash.replaceAll("px", ""),
+        }),
+      ),
       ...labels,
     );
   }
 
   // The name of a line at its end, where it neither covers the line nor leaves the plot
-  endLabel({ name, below, traces }, at) {
-    const { x, y } = traces[0];
-    const [across, up] = at(x.at(-1) ?? 0, y.at(-1) ?? 0);
+  endLabel({ name, below, traces }) {
+    const [{ x, y }] = traces;
+    const { x: across, y: up } = this.placeOf(x.at(-1) ?? 0, y.at(-1) ?? 0);
     const isRight = below && across < 0.75 * this.box[0];
     const shift = { x: across + (isRight ? 6 : -6), y: up + (!below ? -8 : isRight ? 18 : 28) };
     return s("text", { ...shift, "text-anchor": isRight ? "start" : "end" }, name);
@@ -188,9 +171,8 @@ export class Figure {
   placeOf(x, y) {
     const { l, r, t, b } = this.margins();
     const [width, height] = [this.room.clientWidth - l - r, this.room.clientHeight - t - b];
-    const { full: across } = this.view.x;
     return {
-      x: l + (x / across[1]) * width,
+      x: l + (x / this.view.x.full[1]) * width,
       y: t + (1 - y / this.view.y.full[1]) * height,
       left: l,
       right: l + width,
@@ -201,29 +183,21 @@ export class Figure {
 
   margins() {
     const { left, right = 14, top = 20, bottom = 36 } = this.view.margin;
-    const [l, r, t, b] = [left, right, top + (this.named ? LEGEND : 0), bottom].map(
-      (value) => value * pageScale(),
-    );
-    return { l, r, t, b };
+    const scale = pageScale();
+    const above = top + (this.named ? LEGEND : 0);
+    return { l: left * scale, r: right * scale, t: above * scale, b: bottom * scale };
   }
 
   layout() {
-    const {
-      view,
-      box: [width, height],
-    } = this;
+    const { view } = this;
+    const [width, height] = this.box;
     const { layout, colours } = template();
     const { l, r, t, b } = this.margins();
     const name = view.y.title && {
       text: plotText(view.y.title),
       showarrow: false,
-      xref: "paper",
-      yref: "paper",
-      x: 0,
-      xanchor: "left",
+      ...CORNER,
       xshift: 4 - l,
-      y: 1,
-      yanchor: "bottom",
       yshift: 4,
     };
     return {
@@ -254,17 +228,10 @@ export class Figure {
 
   areaShape(colours) {
     const { area } = this.view;
-    return area
-      ? [
-          {
-            type: "path",
-            path: `M${area.join("L")}Z`,
-            fillcolor: colours.ink.replace("rgb(", "rgba(").replace(")", ", 0.08)"),
-            line: { width: 0 },
-            layer: "below",
-          },
-        ]
-      : [];
+    if (!area) return [];
+    const path = `M${area.join("L")}Z`;
+    const fillcolor = colours.ink.replace("rgb(", "rgba(").replace(")", ", 0.08)");
+    return [{ type: "path", path, fillcolor, line: { width: 0 }, layer: "below" }];
   }
 
   // The same object until the file name changes: Plotly resets the plot for a new one

@@ -59,9 +59,8 @@ function ready(then) {
 // The element that a saved page carries the library in; without a network there is none, and its plots are tables
 async function asElement() {
   try {
-    return (
-      `<script type="text/plain" id="${PACKED_ID}">${(await packed()).toBase64()}</scr` + "ipt>"
-    );
+    const text = (await packed()).toBase64();
+    return `<script type="text/plain" id="${PACKED_ID}">${text}</scr` + "ipt>";
   } catch {
     notify("notice", say("plot_not_packed"));
     return "";

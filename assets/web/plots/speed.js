@@ -34,19 +34,17 @@ export function speedFigure(run) {
   }));
   const words =
     factor === null ? say("plot_title") : say("plot_title_factor", { factor: number(factor, 2) });
-  return {
-    data,
-    layout: {
-      ...shared,
-      ...SIZE,
-      template: { layout },
-      paper_bgcolor: colours.page,
-      plot_bgcolor: colours.page,
-      title: { ...title, text: words },
-      xaxis: { ...xaxis, title: { text: say("plot_seconds") } },
-      yaxis: { ...yaxis, title: { text: say("plot_y") }, rangemode: "tozero" },
-    },
+  const figureLayout = {
+    ...shared,
+    ...SIZE,
+    template: { layout },
+    paper_bgcolor: colours.page,
+    plot_bgcolor: colours.page,
+    title: { ...title, text: words },
+    xaxis: { ...xaxis, title: { text: say("plot_seconds") } },
+    yaxis: { ...yaxis, title: { text: say("plot_y") }, rangemode: "tozero" },
   };
+  return { data, layout: figureLayout };
 }
 
 // The text of an svg file

@@ -28,13 +28,10 @@ function template() {
   const key = `${document.body.className}|${asked}|${pageScale()}`;
   if (key !== drawn.key) {
     const now = computed();
-    const filled = JSON.parse(JSON.stringify(layout), (name, value) =>
-      name === "size"
-        ? value * pageScale()
-        : typeof value === "string" && value.startsWith("$")
-          ? now[value.slice(1)]
-          : value,
-    );
+    const filled = JSON.parse(JSON.stringify(layout), (name, value) => {
+      if (name === "size") return value * pageScale();
+      return String(value).startsWith("$") ? now[value.slice(1)] : value;
+    });
     drawn = { key, colours: now, layout: filled, scale: pageScale() };
   }
   return drawn;
@@ -44,28 +41,23 @@ const lookOf = (role) => looks[role] || looks.main;
 
 // A line as Plotly draws it
 function lineOf(role) {
+  const { colours, scale } = template();
   const { colour, width, dash } = lookOf(role);
-  return { color: template().colours[colour], width: width * template().scale, dash };
+  return { color: colours[colour], width: width * scale, dash };
 }
 
 function markerOf(role, size) {
+  const { colours, scale } = template();
   const { colour, symbol } = lookOf(role);
-  return {
-    color: template().colours[colour],
-    symbol,
-    size: size * template().scale,
-    line: { width: 1.75, color: template().colours[colour] },
-  };
+  const color = colours[colour];
+  return { color, symbol, size: size * scale, line: { width: 1.75, color } };
 }
 
 // Escapes text for Plotly, which parses tags, entities and line breaks in every text
-const plotText = (text) =>
-  cut(
-    String(text).replace(/[\u0000-\u001f\u007f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, " "),
-    MOST_NAME,
-  )
-    .replace(/&/g, "&amp;")
-    .replace(/</g, "&lt;")
-    .replace(/>/g, "&gt;");
+function plotText(text) {
+  const controls = /[\u0000-\u001f\u007f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
+  const name = cut(String(text).replace(controls, " "), MOST_NAME);
+  return name.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
 
 export const plotStyle = { template, lineOf, markerOf, plotText };

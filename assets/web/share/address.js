@@ -16,15 +16,9 @@ const OWN = ["recording", "step", "stop"];
 export function setAddress(hash, step) {
   const query = new URLSearchParams(location.search);
   OWN.forEach((name) => query.delete(name));
-  const search = query.size ? `?${query}` : "";
+  const address = location.pathname + (query.size ? `?${query}` : "") + hash;
   // A host page may forbid it; everything works without links
-  attempt(() =>
-    history[step ? "pushState" : "replaceState"](
-      history.state,
-      "",
-      location.pathname + search + hash,
-    ),
-  );
+  attempt(() => history[step ? "pushState" : "replaceState"](history.state, "", address));
 }
 
 // A button that copies the link which `linkOf` returns as {link, note}, and a line that reports the result
@@ -34,17 +28,11 @@ export function copyButton(key, linkOf) {
   async function copy() {
     try {
       const { link, note } = linkOf();
-      if (await copied(link)) tell(note);
-      else {
-        const box = h("input.copy-box", {
-          readonly: true,
-          value: link,
-          "aria-label": say(key),
-          onfocus: () => box.select(),
-        });
-        tell(say("link_by_hand"), box);
-        box.focus();
-      }
+      if (await copied(link)) return tell(note);
+      const label = { "aria-label": say(key), onfocus: () => box.select() };
+      const box = h("input.copy-box", { readonly: true, value: link, ...label });
+      tell(say("link_by_hand"), box);
+      box.focus();
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
       tell(error.message);
@@ -75,11 +63,9 @@ async function compareModels([target, dtype]) {
   const here = await chip.ready;
   const same = !target || (target === here.target && (!dtype || dtype === here.dtype));
   if (same || state.waiting || state.turns.length !== turns) return;
-  const named = (model) => quoted([model.target, model.dtype].filter(Boolean).join(", "));
-  notify(
-    "notice",
-    `${say("link_ready")} ${say("link_other_model", { there: named({ target, dtype }), here: named(here) })}`,
-  );
+  const named = (...words) => quoted(words.filter(Boolean).join(", "));
+  const models = { there: named(target, dtype), here: named(here.target, here.dtype) };
+  notify("notice", `${say("link_ready")} ${say("link_other_model", models)}`);
 }
 
 async function open(link, server) {

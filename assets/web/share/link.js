@@ -23,37 +23,30 @@ const base = () => location.origin + location.pathname;
 export const tabHash = (tab) => (tab === "watch" ? "" : `#tab=${tab}`);
 
 // A field's value as text of an address, and back; invalid values are kept for the form's own checks
-const written = (value) =>
-  typeof value === "string"
-    ? value
-    : Array.isArray(value) && !Array.isArray(value[0])
-      ? value.join(",")
-      : JSON.stringify(value);
-const read = (text, usual) =>
-  typeof usual === "string"
-    ? text
-    : Array.isArray(usual)
-      ? text.split(",").filter(Boolean)
-      : attempt(() => JSON.parse(text), text);
+function written(value) {
+  if (typeof value === "string") return value;
+  const isFlat = Array.isArray(value) && !Array.isArray(value[0]);
+  return isFlat ? value.join(",") : JSON.stringify(value);
+}
+function read(text, usual) {
+  if (typeof usual === "string") return text;
+  if (Array.isArray(usual)) return text.split(",").filter(Boolean);
+  return attempt(() => JSON.parse(text), text);
+}
 
 // Throws Trouble where it is too long for a link
 function askingLink(run, tab) {
   const { target, dtype } = run.main.header;
   const usual = { ...formDefaults(), [PREFIX]: null };
+  const isChanged = (name) =>
+    JSON.stringify(run.form[name] ?? null) !== JSON.stringify(usual[name]);
   const isSaid = (name) =>
     SIZES.includes(name)
       ? run.form.tree === "fixed"
-      : ALWAYS.includes(name) ||
-        JSON.stringify(run.form[name] ?? null) !== JSON.stringify(usual[name]);
-  const fields = Object.keys(usual)
-    .filter((name) => name !== "tree" && isSaid(name))
-    .map((name) => [name, written(run.form[name])]);
-  const text = new URLSearchParams([
-    ["tab", tab],
-    ...fields,
-    ["target", target.name],
-    ["dtype", dtype],
-  ]).toString();
+      : name !== "tree" && (ALWAYS.includes(name) || isChanged(name));
+  const names = Object.keys(usual).filter(isSaid);
+  const fields = Object.fromEntries(names.map((name) => [name, written(run.form[name])]));
+  const text = new URLSearchParams({ tab, ...fields, target: target.name, dtype }).toString();
   if (text.length > LONGEST)
     refuse("link_too_long", { size: number(text.length, 0), most: number(LONGEST, 0) });
   return `${base()}#${text}`;
@@ -68,18 +61,13 @@ export function linkTo({ tab, run, index }) {
   if (!run?.main || !(run.form || recording) || !["watch", "race"].includes(tab))
     return { link: base() + tabHash(tab), note: say("link_copied") };
   if (recording) {
-    const query = new URLSearchParams({ recording: recording[1], step: index + 1 });
-    return {
-      link: `${base()}?${query}${tabHash(tab)}`,
-      note: say("link_copied_step", { step: index + 1 }),
-    };
+    const step = index + 1;
+    const query = new URLSearchParams({ recording: recording[1], step });
+    return { link: `${base()}?${query}${tabHash(tab)}`, note: say("link_copied_step", { step }) };
   }
-  return {
-    link: askingLink(run, tab),
-    note: say(
-      questionsOf(run.main.header).length > 1 ? "link_copied_last" : "link_copied_question",
-    ),
-  };
+  const isLast = questionsOf(run.main.header).length > 1;
+  const note = say(isLast ? "link_copied_last" : "link_copied_question");
+  return { link: askingLink(run, tab), note };
 }
 
 // A link that plays the answer on screen where it is still kept: in this browser or, for a while, on the server
@@ -102,12 +90,11 @@ export function askingOf(fields) {
   return { ...asking, tree: SIZES.some((name) => name in asking) ? "fixed" : "automatic" };
 }
 
-const stepOf = (text) =>
-  text === null
-    ? undefined
-    : /^[1-9]\d{0,5}$/.test(text)
-      ? Number(text) - 1
-      : refuse("link_step", { step: quoted(text) });
+function stepOf(text) {
+  if (text === null) return undefined;
+  if (!/^[1-9]\d{0,5}$/.test(text)) refuse("link_step", { step: quoted(text) });
+  return Number(text) - 1;
+}
 
 // The stop of the lesson in an address, #stop-5 or ?stop=5; null if there is none
 function stopText({ search, hash }) {
@@ -118,9 +105,8 @@ function stopText({ search, hash }) {
 // The place of that stop in the lesson, the first one 0; null where the lesson has none of that name
 export function linkedStop(address) {
   const text = stopText(address);
-  return /^[1-9]\d?$/.test(text) && Number(text) <= given.lessonTexts.length
-    ? Number(text) - 1
-    : null;
+  const isStop = /^[1-9]\d?$/.test(text) && Number(text) <= given.lessonTexts.length;
+  return isStop ? Number(text) - 1 : null;
 }
 
 // The tab that an address names, Watch where it names none that there is
@@ -144,10 +130,6 @@ export function readLink({ search, hash }) {
   if (tab !== null && !TABS.includes(tab)) refuse("link_tab", { tab: quoted(tab) });
   const answer = fields.get("answer");
   if (answer !== null && !RUN_ID.test(answer)) refuse("link_answer", { answer: quoted(answer) });
-  return {
-    ...found,
-    tab,
-    answer,
-    fields: [...fields.keys()].some((name) => !OTHERS.includes(name)) ? fields : null,
-  };
+  const hasFields = [...fields.keys()].some((name) => !OTHERS.includes(name));
+  return { ...found, tab, answer, fields: hasFields ? fields : null };
 }

@@ -17,54 +17,33 @@ const chooseStep = (lane) =>
   });
 
 export function chainStop(lesson) {
-  const {
-    greedy: { drafted: lane },
-    device: { profile },
-  } = lesson;
+  const lane = lesson.greedy.drafted;
+  const { profile } = lesson.device;
   const step = chooseStep(lane);
   const guesses = favourite(step).slice(0, LONGEST);
   const choiceOf = (node) => `“${nameOf(lane, node.target_choice, node.target_choice_piece)}”`;
+  const isAccepted = (i) => step.accepted_path.includes(i);
   let [shown, checked] = [0, false];
   const members = () => guesses.slice(0, shown);
-
-  const more = button(
-    "more",
-    say("guess_more"),
-    () => ([shown, checked] = [shown + 1, false]),
-    () => shown >= guesses.length,
-  );
-  const check = button(
-    "target",
-    say("guess_check"),
-    () => (checked = true),
-    () => !shown || checked,
-  );
+  const show = (n) => ([shown, checked] = [n, false]);
+  const hasAll = () => shown >= guesses.length;
+  const more = button("more", say("guess_more"), () => show(shown + 1), hasAll);
+  const isChecked = () => !shown || checked;
+  const check = button("target", say("guess_check"), () => (checked = true), isChecked);
   const restart = button(
     "restart",
     say("guess_restart"),
-    () => ([shown, checked] = [0, false]),
+    () => show(0),
     () => !shown,
   );
 
-  const bar = (n, chance, last) =>
-    h(
-      "div",
-      { class: last ? "chain-bar now" : "chain-bar" },
-      h("span", n === 1 ? say("guess_all_one") : say("guess_all", { n })),
-      filledBar("fill-ink", chance),
-      h("b.tabular", { "data-result": last ? "chain-chance" : null }, percent(chance)),
-    );
-
   function verdict(at) {
     const i = guesses[at];
-    if (step.accepted_path.includes(i)) return h("span.chain-verdict.right", say("guess_right"));
-    const reached = at === 0 || step.accepted_path.includes(guesses[at - 1]);
-    return h(
-      "span.chain-verdict",
-      reached
-        ? say("guess_refused", { choice: choiceOf(step.nodes[step.nodes[i].parent]) })
-        : say("guess_unreached"),
-    );
+    if (isAccepted(i)) return h("span.chain-verdict.right", say("guess_right"));
+    const isReached = at === 0 || isAccepted(guesses[at - 1]);
+    const choice = choiceOf(step.nodes[step.nodes[i].parent]);
+    const words = isReached ? say("guess_refused", { choice }) : say("guess_unreached");
+    return h("span.chain-verdict", words);
   }
 
   function link(i, at) {
@@ -97,20 +76,30 @@ export function chainStop(lesson) {
   function chances() {
     let together = 1;
     return members().map((i, at) => {
+      const n = at + 1;
+      const isLast = n === shown;
       together *= edgeChance(step, i);
-      return bar(at + 1, together, at + 1 === shown);
+      return h(
+        "div",
+        { class: isLast ? "chain-bar now" : "chain-bar" },
+        h("span", n === 1 ? say("guess_all_one") : say("guess_all", { n })),
+        filledBar("fill-ink", together),
+        h("b.tabular", { "data-result": isLast ? "chain-chance" : null }, percent(together)),
+      );
     });
   }
 
-  function found() {
-    if (!shown || !checked) return shown ? "" : say("guess_none");
-    const kept = members().filter((i) => step.accepted_path.includes(i)).length;
-    return say("guess_result", {
-      kept,
-      n: shown,
-      total: counted("token", kept + 1),
-      bonus: choiceOf(step.nodes[kept ? guesses[kept - 1] : 0]),
-    });
+  function costs() {
+    const [draft, check] = [draftMs(profile, shown), checkMs(profile, shown + 1)].map(milliseconds);
+    return say("guess_cost", { draft, check });
+  }
+
+  function outcome() {
+    if (!shown) return say("guess_none");
+    if (!checked) return "";
+    const kept = members().filter(isAccepted).length;
+    const bonus = choiceOf(step.nodes[kept ? guesses[kept - 1] : 0]);
+    return say("guess_result", { kept, n: shown, total: counted("token", kept + 1), bonus });
   }
 
   return {
@@ -118,16 +107,8 @@ export function chainStop(lesson) {
       buttons(more, check, restart),
       filled(h("ol.chain", { "data-chain": "" }), links),
       filled(h("div.chain-all"), chances),
-      line(
-        "chain-cost",
-        () =>
-          say("guess_cost", {
-            draft: milliseconds(draftMs(profile, shown)),
-            check: milliseconds(checkMs(profile, shown + 1)),
-          }),
-        "muted tabular",
-      ),
-      result("chain", found),
+      line("chain-cost", costs, "muted tabular"),
+      result("chain", outcome),
       h("p.muted.small", `${say("guess_chances")} ${say("signs_long")}`),
       lesson.stepLine(lane, step),
       lesson.sourceLine(),

@@ -22,20 +22,21 @@ const SEEDS = [1, 2];
 const BEFORE = 24; // characters of the text before the word
 const LEAST_TOP_P = 0.1;
 
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+
 // Probability of each token among these, best first, from their log probabilities at temperature 1; 0 if top-p drops it
 function sharesAt(logs, temperature, topP) {
   const weights = logs.map((log) =>
     temperature ? Math.exp((log - logs[0]) / temperature) : Number(log === logs[0]),
   );
-  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  const total = sum(weights);
   let before = 0;
   const kept = weights.map((weight) => {
     const stays = before < topP * total;
     before += weight;
     return stays ? weight : 0;
   });
-  const rest = kept.reduce((sum, weight) => sum + weight, 0);
-  return kept.map((weight) => weight / rest);
+  return kept.map((weight) => weight / sum(kept));
 }
 
 // The word with the least certain first choice
@@ -48,76 +49,57 @@ function openPlace(lane) {
 function chancesBox(laneNow) {
   let lane = null;
   let place = 0;
-  const make = (name, settings) =>
-    slider({
-      name,
-      label: say(`chances_${name.replace("-", "_")}`),
-      format: (value) => value.toFixed(settings.step < 0.1 ? 2 : 1),
-      ...settings,
-    });
-  const temperature = make("temperature", { min: 0, max: 2, step: 0.1, value: 1 });
-  const topP = make("top-p", { min: LEAST_TOP_P, max: 1, step: 0.05, value: 1 });
+  const make = (name, label, digits, range) =>
+    slider({ name, label, value: 1, format: (value) => value.toFixed(digits), ...range });
+  const heat = { min: 0, max: 2, step: 0.1 };
+  const temperature = make("temperature", say("chances_temperature"), 1, heat);
+  const topP = make("top-p", say("chances_top_p"), 2, { min: LEAST_TOP_P, max: 1, step: 0.05 });
   const go = (by) => () => (place = Math.max(0, Math.min(lane.tokens.length - 1, place + by)));
   const tokens = () => lane.alternativesAt(place).tokens.slice(1);
-  const shares = () =>
-    sharesAt(
-      tokens().map(([, , log]) => log),
-      temperature.value,
-      topP.value,
-    );
+  const logs = () => tokens().map(([, , log]) => log);
+  const shares = () => sharesAt(logs(), temperature.value, topP.value);
 
   function rows() {
     const [came] = lane.alternativesAt(place).tokens;
     const now = shares();
-    return tokens().map(([id, piece], i) =>
-      h(
+    return tokens().map(([id, piece], i) => {
+      const isChosen = id === came[0];
+      return h(
         "div",
         { class: now[i] ? "chance" : "chance dropped", "data-share": now[i].toFixed(4) },
         h("bdi.mono", nameOf(lane, id, piece)),
-        filledBar(id === came[0] ? "fill-ink" : "fill-rest", now[i]),
+        filledBar(isChosen ? "fill-ink" : "fill-rest", now[i]),
         h("span.tabular", now[i] ? percent(now[i]) : say("chances_dropped")),
-        h("span", id === came[0] ? `✓ ${say("alternatives_came")}` : ""),
-      ),
-    );
+        h("span", isChosen ? `✓ ${say("alternatives_came")}` : ""),
+      );
+    });
   }
 
-  const words = line(
-    "chances-place",
-    () => [
-      say("chances_after", { n: place + 1 }),
-      " ",
-      h("bdi.mono", `…${Array.from(textOf(lane, place)).slice(-BEFORE).join("")}`),
-    ],
-    "chances-words",
-  );
+  function before() {
+    const text = Array.from(textOf(lane, place)).slice(-BEFORE).join("");
+    return [say("chances_after", { n: place + 1 }), " ", h("bdi.mono", `…${text}`)];
+  }
+
+  const kept = () => shares().filter(Boolean).length;
+  const back = button("word-before", "‹", go(-1));
+  const next = button("word-after", "›", go(1));
   const box = group("chances-box")(
     h("h3", say("chances_title")),
-    group("chances-place")(
-      button("word-before", "‹", go(-1)),
-      button("word-after", "›", go(1)),
-      words,
-    ),
+    group("chances-place")(back, next, line("chances-place", before, "chances-words")),
     group("chances-sliders")(temperature, topP),
     filled(h("div.chances"), rows),
-    result("chances", () =>
-      say("chances_result", { kept: shares().filter(Boolean).length, all: tokens().length }),
-    ),
+    result("chances", () => say("chances_result", { kept: kept(), all: tokens().length })),
     h("p.muted.small", say("chances_note")),
   );
   return {
     element: box.element,
     draw() {
-      const next = laneNow();
-      if (next !== lane) [lane, place] = [next, openPlace(next)];
+      const current = laneNow();
+      if (current !== lane) [lane, place] = [current, openPlace(current)];
       box.draw();
     },
     demo: [() => temperature.move(2), () => topP.move(0.6)],
   };
-}
-
-function compare({ drafted, plain }) {
-  const different = metrics.partsAt({ main: drafted, plain });
-  return { same: different === null, token: different + 1, tokens: drafted.tokens.length };
 }
 
 export function diceStop(lesson) {
@@ -134,48 +116,37 @@ export function diceStop(lesson) {
   });
   const noise = onOff("noise", say("dice_shared"));
   const pair = () => pairOf(seed.value, noise.value === "on");
-  const tauOf = ({ drafted }) => number(metrics.tau(drafted.steps), 2);
+  const tau = () => number(metrics.tau(pair().drafted.steps), 2);
 
   function laneBox(name) {
     const host = h("div");
     const view = new AnswerView(host);
     view.text.dataset.text = name;
-    const steps = line(
-      `steps-${name}`,
-      () => {
-        const lane = pair()[name];
-        view.draw(lane, lane.tokens.length, { live: false, formatted: true });
-        return say("dice_steps", { steps: lane.steps.length, tokens: lane.tokens.length });
-      },
-      "muted tabular",
-    );
-    return group("dice-lane")(h("h3", pairOf(SEEDS[0], true)[name].title), host, steps);
+    function steps() {
+      const lane = pair()[name];
+      view.draw(lane, lane.tokens.length, { live: false, formatted: true });
+      return say("dice_steps", { steps: lane.steps.length, tokens: lane.tokens.length });
+    }
+    const title = h("h3", pairOf(SEEDS[0], true)[name].title);
+    return group("dice-lane")(title, host, line(`steps-${name}`, steps, "muted tabular"));
   }
 
-  const lanes = ["plain", "drafted"].map(laneBox);
-  const same = result(
-    "same",
-    () => {
-      const found = compare(pair());
-      same.element.dataset.same = String(found.same);
-      return say(found.same ? "dice_same" : "dice_differ", found);
-    },
-    "same-line",
-  );
+  const same = result("same", comparison, "same-line");
+  function comparison() {
+    const { drafted, plain } = pair();
+    const different = metrics.partsAt({ main: drafted, plain });
+    const isSame = different === null;
+    same.element.dataset.same = String(isSame);
+    const values = { token: different + 1, tokens: drafted.tokens.length };
+    return say(isSame ? "dice_same" : "dice_differ", values);
+  }
+
   const chances = chancesBox(() => pair().drafted);
+  const note = () => say("metric_tau_note");
   return {
     screen: [
-      row(
-        seed,
-        noise,
-        figure(
-          "dice-tau",
-          say("speed_tau"),
-          () => tauOf(pair()),
-          () => say("metric_tau_note"),
-        ),
-      ),
-      group("dice-lanes")(...lanes),
+      row(seed, noise, figure("dice-tau", say("speed_tau"), tau, note)),
+      group("dice-lanes")(laneBox("plain"), laneBox("drafted")),
       same,
       chances,
       lesson.sourceLine(),

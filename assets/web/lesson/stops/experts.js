@@ -28,14 +28,14 @@ function chooseSteps(lane) {
   const steps = fit.length > 1 ? fit : whole(lane);
   const apart = (step) => disagreement(step) + moved(step) / 100;
   const differ = pick(steps, apart);
-  return {
-    differ,
-    agree: pick(
-      steps.filter((step) => step !== differ),
-      (step) => -apart(step),
-    ),
-  };
+  const others = steps.filter((step) => step !== differ);
+  return { differ, agree: pick(others, (step) => -apart(step)) };
 }
+
+const mixOf = ([first, second]) => ({
+  first: wholePercent(first),
+  second: wholePercent(second),
+});
 
 // The candidates of a step, ranked with the weight `second()` of expert 2; undefined means the router's own weight
 function list(lane, step, key, lesson, second) {
@@ -50,6 +50,7 @@ function list(lane, step, key, lesson, second) {
       const node = step.nodes[i];
       const proposer = lane.proposers.of(node);
       const change = original.indexOf(i) - place;
+      const share = weights[place] / total;
       return h(
         "li.rank-row",
         { "data-node": i },
@@ -60,8 +61,8 @@ function list(lane, step, key, lesson, second) {
           { class: `mono rank-token ${proposer.classes}` },
           nameOf(lane, node.token_id, node.piece),
         ),
-        filledBar("fill-muted", weights[place] / total),
-        h("span.tabular.rank-share", wholePercent(weights[place] / total)),
+        filledBar("fill-muted", share),
+        h("span.tabular.rank-share", wholePercent(share)),
         h(
           "span.tabular.rank-change",
           change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : "",
@@ -70,25 +71,18 @@ function list(lane, step, key, lesson, second) {
     });
   }
 
-  const [first, other] = weightsOf(step.nodes[firstLevel(step)[0]]);
+  function movedWords() {
+    const moved = order().filter(([i], place) => original[place] !== i).length;
+    return say("experts_moved", { moved, n: original.length });
+  }
+
+  const text = say("experts_text", { text: rootName(lane, step.index, 3) });
+  const router = say("experts_router", mixOf(weightsOf(step.nodes[firstLevel(step)[0]])));
   return group("rank-box")(
     h("h3", say(`experts_${key}`)),
-    h(
-      "p.muted.small",
-      say("experts_text", { text: rootName(lane, step.index, 3) }),
-      " · ",
-      say("experts_router", { first: wholePercent(first), second: wholePercent(other) }),
-    ),
+    h("p.muted.small", `${text} · ${router}`),
     filled(h("ol.rank-list", { "data-list": key }), rows),
-    line(
-      `moved-${key}`,
-      () =>
-        say("experts_moved", {
-          moved: order().filter(([i], place) => original[place] !== i).length,
-          n: original.length,
-        }),
-      "result",
-    ),
+    line(`moved-${key}`, movedWords, "result"),
     h("p.muted.small", say("experts_pairs", { share: wholePercent(disagreement(step)) })),
     lesson.stepLine(lane, step),
   );
@@ -104,8 +98,7 @@ export function expertsStop(lesson) {
     min: 0,
     max: 100,
     value: own,
-    format: (value) =>
-      say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }),
+    format: (value) => say("mix_value", mixOf([1 - value / 100, value / 100])),
   });
   // Until the slider is moved, each list has the weights of its own router
   let touched = false;
@@ -115,20 +108,18 @@ export function expertsStop(lesson) {
     mix.set(own);
   });
   const second = () => (touched ? mix.value / 100 : undefined);
-  const lists = [
-    list(lane, differ, "differ", lesson, second),
-    list(lane, agree, "agree", lesson, second),
-  ];
+  const experts = lane.proposers.all.slice(0, 2);
   return {
     screen: [
       row(mix, reset),
       h(
         "div.mix-ends",
-        lane.proposers.all
-          .slice(0, 2)
-          .map((expert) => h("span", markerSample(expert), ` ${expert.label}`)),
+        experts.map((expert) => h("span", markerSample(expert), ` ${expert.label}`)),
       ),
-      group("rank-boxes")(...lists),
+      group("rank-boxes")(
+        list(lane, differ, "differ", lesson, second),
+        list(lane, agree, "agree", lesson, second),
+      ),
       h("p.muted.small", say("experts_share")),
     ],
     demo: [() => mix.move(0), () => mix.move(100), () => reset.click()],
@@ -137,36 +128,25 @@ export function expertsStop(lesson) {
 
 // Stop 4 shows mainly the paths that lead into the last two levels
 function lastLevels(step) {
-  const keep = new Set([0]);
-  const add = (i) => pathTo(step.nodes, i).forEach((at) => keep.add(at));
-  byScore(step)
-    .filter((i) => isFromPair(step.nodes[i]))
-    .slice(0, 7)
-    .forEach(add);
+  const { nodes } = step;
   const above = depthOf(step) - 1;
-  byScore(step)
-    .filter((i) => step.nodes[i].depth === above)
-    .slice(0, 6)
-    .forEach(add);
-  step.accepted_path.forEach(add);
-  return stepWith(step, keep);
+  const contrastive = byScore(step).filter((i) => isFromPair(nodes[i]));
+  const others = byScore(step).filter((i) => nodes[i].depth === above);
+  const ends = [...contrastive.slice(0, 7), ...others.slice(0, 6), ...step.accepted_path];
+  return stepWith(step, new Set([0, ...ends.flatMap((i) => pathTo(nodes, i))]));
 }
 
 export function contrastiveStop(lesson) {
   const lane = lesson.pairs.shallow.drafted;
   const accepted = (step) => step.accepted_path.filter((i) => isFromPair(step.nodes[i])).length;
-  const step = pick(
-    whole(lane),
-    (one) => one.nodes.filter(isFromPair).length + (accepted(one) ? 100 : 0),
-  );
+  const worth = (step) => step.nodes.filter(isFromPair).length + (accepted(step) ? 100 : 0);
+  const step = pick(whole(lane), worth);
   const toggle = onOff("branch", say("contrastive_switch"));
   const shown = (of) => (toggle.value === "on" ? of : withoutContrastive(of));
   const branch = result("branch", () => {
-    const passes = passesOf(shown(step));
-    return say("contrastive_line", {
-      levels: counted("level", depthOf(shown(step))),
-      passes: say(passes === 1 ? "head_pass_one" : "head_pass_many", { n: passes }),
-    });
+    const n = passesOf(shown(step));
+    const passes = say(n === 1 ? "head_pass_one" : "head_pass_many", { n });
+    return say("contrastive_line", { levels: counted("level", depthOf(shown(step))), passes });
   });
   const count = drafted(lane).reduce((sum, one) => sum + accepted(one), 0);
   const gain = say("contrastive_gain", {

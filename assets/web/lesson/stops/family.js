@@ -45,46 +45,39 @@ export function familyStop(lesson) {
   const place = () => places[slide.value - 1];
   const lane = () => lanes[methods.value];
   const step = () => lane().steps[place().indices[methods.value]];
-  const HEADS = [
-    "family_method",
-    "family_candidates",
-    "family_passes",
-    "family_kept",
-    "family_tau",
-  ];
+  const HEADS = ["method", "candidates", "passes", "kept", "tau"];
+  const heads = HEADS.map((key) => say(`family_${key}`));
+  const after = () =>
+    say("family_after", { text: rootName(lane(), step().index, 8), n: place().count });
+
+  function sentence() {
+    const count = candidates(step());
+    if (!count) return say("family_none", { method: lane().title });
+    const kept = step().accepted_path.length;
+    return say("family_line", {
+      method: lane().title,
+      candidates: counted("candidate", count),
+      kept,
+    });
+  }
+
+  const facts = () =>
+    stepsAt(place()).map((one, i) => [
+      lanes[i].title,
+      number(candidates(one), 0),
+      number(passesOf(one), 0),
+      number(one.accepted_path.length, 0),
+      number(metrics.tau(lanes[i].steps), 2),
+    ]);
 
   return {
     screen: [
       row(methods),
       row(slide),
-      line(
-        "place",
-        () => say("family_after", { text: rootName(lane(), step().index, 8), n: place().count }),
-        "muted small",
-      ),
+      line("place", after, "muted small"),
       lesson.tree(() => ({ lane: lane(), step: step() })),
-      result("family", () =>
-        candidates(step())
-          ? say("family_line", {
-              method: lane().title,
-              candidates: counted("candidate", candidates(step())),
-              kept: step().accepted_path.length,
-            })
-          : say("family_none", { method: lane().title }),
-      ),
-      filled(h("div.family-table"), () =>
-        table(
-          say("family_table"),
-          HEADS.map((key) => say(key)),
-          stepsAt(place()).map((one, i) => [
-            lanes[i].title,
-            number(candidates(one), 0),
-            number(passesOf(one), 0),
-            number(one.accepted_path.length, 0),
-            number(metrics.tau(lanes[i].steps), 2),
-          ]),
-        ),
-      ),
+      result("family", sentence),
+      filled(h("div.family-table"), () => table(say("family_table"), heads, facts())),
       filled(h("div"), () => lesson.stepLine(lane(), step())),
       buttons(raceButton()),
     ],

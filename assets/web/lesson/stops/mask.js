@@ -12,9 +12,8 @@ const CANDIDATES = 6;
 const chooseStep = (lane) =>
   pick(whole(lane), (step) => {
     const cut = pruned(step, CANDIDATES);
-    const branching = [...Map.groupBy(cut.nodes, (node) => node.parent).values()].filter(
-      (siblings) => siblings.length > 1,
-    ).length;
+    const families = [...Map.groupBy(cut.nodes, (node) => node.parent).values()];
+    const branching = families.filter((siblings) => siblings.length > 1).length;
     const names = new Set(cut.nodes.slice(1).map((node) => node.piece)).size;
     return (
       (3 - Math.abs(depthOf(cut) - 3)) * 4 +
@@ -34,37 +33,24 @@ export function maskStop(lesson) {
   );
   const ancestors = nodes.map((_, i) => seenBy(nodes, i));
   // The row to fill: deepest of the nodes with a sibling
-  const asked = pick(
-    nodes.map((_, i) => i).slice(1),
-    (i) =>
-      nodes[i].depth * 2 +
-      (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) +
-      i / 100,
-  );
+  const hasSibling = (i) => nodes.some((node, j) => j !== i && node.parent === nodes[i].parent);
+  const worth = (i) => nodes[i].depth * 2 + (hasSibling(i) ? 3 : 0) + i / 100;
+  const asked = pick([...nodes.keys()].slice(1), worth);
   let ticked = new Set(); // columns that were ticked when the row was last checked
   let full = false;
   let said = "";
 
   const tree = lesson.tree(() => ({ lane, step: cut, phase: 1, mark: full ? null : asked }));
   const host = h("div.mask-table-host", { onpointerleave: () => light(null) });
-  const task = h(
-    "p",
-    { "data-result": "mask-task" },
-    say("mask_fill", { token: `“${names[asked]}”` }),
-  );
+  const taskWords = say("mask_fill", { token: `“${names[asked]}”` });
+  const task = h("p", { "data-result": "mask-task" }, taskWords);
   const sentence = result("mask", () => said);
-  const check = button("mask-check", say("mask_check_row"), judge, () => full);
-  const show = button(
-    "mask-show",
-    say("mask_show"),
-    () => ([full, said] = [true, say("mask_full")]),
-    () => full,
-  );
-  const restart = button(
-    "mask-restart",
-    say("mask_restart"),
-    () => ([full, ticked, said] = [false, new Set(), ""]),
-  );
+  const isFull = () => full;
+  const check = button("mask-check", say("mask_check_row"), judge, isFull);
+  const showAll = () => ([full, said] = [true, say("mask_full")]);
+  const show = button("mask-show", say("mask_show"), showAll, isFull);
+  const clear = () => ([full, ticked, said] = [false, new Set(), ""]);
+  const restart = button("mask-restart", say("mask_restart"), clear);
 
   const quoted = (members) => members.map((i) => `“${names[i]}”`).join(", ");
 
@@ -74,11 +60,9 @@ export function maskStop(lesson) {
     const missing = [...wanted].filter((i) => !ticked.has(i));
     const extra = [...ticked].filter((i) => !wanted.has(i));
     full = !extra.length && !missing.length;
-    said = full
-      ? `✓ ${say("mask_right")} ${say("mask_full")}`
-      : extra.length
-        ? say("mask_extra", { tokens: quoted(extra) })
-        : say("mask_missing", { tokens: quoted(missing) });
+    if (extra.length) said = say("mask_extra", { tokens: quoted(extra) });
+    else if (missing.length) said = say("mask_missing", { tokens: quoted(missing) });
+    else said = `✓ ${say("mask_right")} ${say("mask_full")}`;
   }
 
   function light(i) {
@@ -87,31 +71,21 @@ export function maskStop(lesson) {
       .forEach((row) => row.classList.toggle("lit", Number(row.dataset.row) === i && full));
     tree.light(i === null ? [] : [...ancestors[i]]);
     if (!full || i === null) return;
-    const siblings = nodes
-      .map((_, j) => j)
-      .filter((j) => j !== i && nodes[j].depth === nodes[i].depth);
-    const columns = [...ancestors[i]]
-      .map((j) => (j === i ? say("mask_self") : `“${names[j]}”`))
-      .join(", ");
-    said = `${say("mask_lit", { row: `“${names[i]}”`, position: nodes[i].depth, columns })} ${
-      siblings.length ? say("mask_siblings", { tokens: quoted(siblings) }) : ""
-    }`;
+    const { depth } = nodes[i];
+    const siblings = [...nodes.keys()].filter((j) => j !== i && nodes[j].depth === depth);
+    const nameFor = (j) => (j === i ? say("mask_self") : `“${names[j]}”`);
+    const columns = [...ancestors[i]].map(nameFor).join(", ");
+    const hidden = siblings.length ? say("mask_siblings", { tokens: quoted(siblings) }) : "";
+    said = `${say("mask_lit", { row: `“${names[i]}”`, position: depth, columns })} ${hidden}`;
     sentence.draw();
   }
 
   function cell(i, j) {
-    if (i === asked && !full) {
-      return h(
-        "td",
-        h("input.mask-cell", {
-          type: "checkbox",
-          "data-cell": j,
-          checked: ticked.has(j),
-          "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }),
-        }),
-      );
-    }
-    return full ? maskCell(ancestors[i].has(j), i === j) : h("td");
+    if (full) return maskCell(ancestors[i].has(j), i === j);
+    if (i !== asked) return h("td");
+    const words = say("mask_cell_name", { row: names[i], column: names[j] });
+    const state = { "data-cell": j, checked: ticked.has(j), "aria-label": words };
+    return h("td", h("input.mask-cell", { type: "checkbox", ...state }));
   }
 
   const row = (i) => ({

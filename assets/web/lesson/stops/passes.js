@@ -25,29 +25,21 @@ const bar = (name, words, ms, drawn) =>
 
 function floorBars(floor, pass, size) {
   const most = Math.max(floor, pass);
+  const words = say("bar_weights", { size: number(size / 1e6, 0) });
   return [
-    bar(
-      "weights",
-      say("bar_weights", { size: number(size / 1e6, 0) }),
-      floor,
-      filledBar("fill-muted", floor / most),
-    ),
+    bar("weights", words, floor, filledBar("fill-muted", floor / most)),
     bar("pass", say("bar_pass"), pass, filledBar("fill-ink", pass / most)),
   ];
 }
 
 // Two bars; each block is one pass, which reads all weights: `n` passes of one row, and one pass of `n` rows
 function blocks(n, one, together) {
-  const line = (count, ms, kind) =>
-    h(
-      "span.blocks",
-      Array.from({ length: count }, () =>
-        h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` }),
-      ),
-    );
+  const block = (ms, kind) =>
+    h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` });
+  const single = Array.from({ length: n }, () => block(one, "fill-muted"));
   return [
-    bar("apart", say("pass_apart"), n * one, line(n, one, "fill-muted")),
-    bar("together", say("pass_curve"), together, line(1, together, "fill-ink")),
+    bar("apart", say("pass_apart"), n * one, h("span.blocks", single)),
+    bar("together", say("pass_curve"), together, h("span.blocks", block(together, "fill-ink"))),
   ];
 }
 
@@ -55,14 +47,8 @@ export function passesStop(lesson) {
   const { weight_bytes: size, memory_bytes_per_second: recorded, profile } = lesson.device;
   const pass = (n) => checkMs(profile, n);
   const points = Array.from({ length: 64 }, (_, i) => [i + 1, pass(i + 1)]);
-  const rows = slider({
-    name: "rows",
-    label: say("rows"),
-    min: 1,
-    max: 64,
-    value: 8,
-    format: rowWords,
-  });
+  const range = { min: 1, max: 64, value: 8, format: rowWords };
+  const rows = slider({ name: "rows", label: say("rows"), ...range });
   const memory = slider({
     name: "memory",
     label: say("memory_speed"),
@@ -72,20 +58,16 @@ export function passesStop(lesson) {
     value: toPlace(recorded / 1e9),
     format: (place) => speedWords(toSpeed(place)),
   });
-  const curve = chart(
-    "passes",
-    "",
-    () => ({
-      label: say("pass_chart"),
-      xTicks: ROW_TICKS,
-      xName: say("pass_axis"),
-      yName: say("pass_ms"),
-      top: pass(64) * 1.1,
-      mark: [rows.value, pass(rows.value)],
-      points,
-    }),
-    (n) => rows.move(n),
-  );
+  const view = () => ({
+    label: say("pass_chart"),
+    xTicks: ROW_TICKS,
+    xName: say("pass_axis"),
+    yName: say("pass_ms"),
+    top: pass(64) * 1.1,
+    mark: [rows.value, pass(rows.value)],
+    points,
+  });
+  const curve = chart("passes", "", view, rows.move);
 
   function sentence() {
     const n = rows.value;

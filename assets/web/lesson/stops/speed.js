@@ -35,29 +35,20 @@ function ruler(speedups) {
 }
 
 export function speedStop(lesson) {
-  const sizes = Object.fromEntries(
-    ["small", "greedy"].map((name) => {
-      const { nodes, depth } = lesson.pairs[name].drafted.header.tree;
-      return [name, { nodes, depth, ...measured(lesson.pairs[name]) }];
-    }),
-  );
+  const { small, greedy } = lesson.pairs;
+  const sizes = { small: measured(small), greedy: measured(greedy) };
+  const treeOf = ({ drafted }) => drafted.header.tree;
+  const sizeWords = (pair) => say("many_candidates", { n: treeOf(pair).nodes - 1 });
   const size = choice({
     name: "speed-size",
     label: say("speed_size"),
-    options: Object.fromEntries(
-      Object.entries(sizes).map(([name, one]) => [
-        name,
-        say("many_candidates", { n: one.nodes - 1 }),
-      ]),
-    ),
+    options: { small: sizeWords(small), greedy: sizeWords(greedy) },
     value: "small",
     onPick: () => reset(),
   });
   const recorded = () => sizes[size.value];
-  const longest = Math.max(
-    100,
-    Math.ceil((Math.max(...Object.values(sizes).map((one) => one.check)) * 1.5) / 10) * 10,
-  );
+  const slowest = Math.max(sizes.small.check, sizes.greedy.check);
+  const longest = Math.max(100, Math.ceil((slowest * 1.5) / 10) * 10);
   const time = {
     min: 0,
     max: longest,
@@ -65,7 +56,7 @@ export function speedStop(lesson) {
     format: (value) => say("speed_ms", { n: number(value, 1) }),
   };
   const rules = {
-    tau: { min: 1, max: sizes.greedy.depth + 1, step: 0.01, format: (value) => number(value, 2) },
+    tau: { min: 1, max: treeOf(greedy).depth + 1, step: 0.01, format: (value) => number(value, 2) },
     plain: { ...time, min: 0.1 },
     draft: time,
     check: { ...time, min: 0.1 },
@@ -79,18 +70,15 @@ export function speedStop(lesson) {
   const reset = () => Object.entries(sliders).forEach(([name, one]) => one.set(recorded()[name]));
   const values = () =>
     Object.fromEntries(Object.entries(sliders).map(([name, one]) => [name, one.value]));
-  const predicted = ({ tau, plain, draft, check } = values()) => (tau * plain) / (draft + check);
+  const speedupOf = ({ tau, plain, draft, check }) => (tau * plain) / (draft + check);
 
   function sentence() {
-    const { tau, plain, draft, check } = values();
-    const x = predicted();
-    const shown = {
-      tau: number(tau, 2),
-      plain: number(plain, 1),
-      draft: number(draft, 1),
-      check: number(check, 1),
-      x: number(x, 2),
-    };
+    const { tau, ...times } = values();
+    const x = speedupOf(values());
+    const [plain, draft, check] = [times.plain, times.draft, times.check].map((ms) =>
+      number(ms, 1),
+    );
+    const shown = { tau: number(tau, 2), plain, draft, check, x: number(x, 2) };
     return `${say("speed_sentence", shown)}${x < 1 ? ` · ${say("speed_slower")}` : ""}`;
   }
 
@@ -99,8 +87,13 @@ export function speedStop(lesson) {
     return say("speed_even", { now: number(tau, 2), tau: number((draft + check) / plain, 2) });
   }
 
+  function measurement() {
+    const { other, speedup } = recorded();
+    return say("speed_other", { other: number(other, 1), measured: number(speedup, 2) });
+  }
+
   const rulers = filled(h("div.pass-bars.ruler"), () => [
-    ...ruler({ predicted: predicted(), measured: recorded().speedup }),
+    ...ruler({ predicted: speedupOf(values()), measured: recorded().speedup }),
     h("p.muted.small", say("speed_line")),
   ]);
   return {
@@ -111,15 +104,7 @@ export function speedStop(lesson) {
       rulers,
       result("prediction", sentence, "tabular"),
       line("even", even),
-      line(
-        "other",
-        () =>
-          say("speed_other", {
-            other: number(recorded().other, 1),
-            measured: number(recorded().speedup, 2),
-          }),
-        "muted",
-      ),
+      line("other", measurement, "muted"),
       lesson.sourceLine(),
       buttons(raceButton()),
     ],

@@ -16,10 +16,8 @@ const chooseStep = (lane) =>
   });
 
 export function treesStop(lesson) {
-  const {
-    greedy: { drafted: lane },
-    device: { profile },
-  } = lesson;
+  const lane = lesson.greedy.drafted;
+  const { profile } = lesson.device;
   const step = chooseStep(lane);
   const most = step.nodes.length - 1;
   const size = slider({
@@ -33,56 +31,32 @@ export function treesStop(lesson) {
 
   function costsOf(n) {
     const cut = pruned(step, n);
-    const [check, draft, tokens] = [
-      checkMs(profile, n + 1),
-      draftMs(profile, depthOf(cut)),
-      expectedTokens(cut),
-    ];
-    return { check, cut, tokens, rate: (1000 * tokens) / (check + draft) };
+    const tokens = expectedTokens(cut);
+    const check = checkMs(profile, n + 1);
+    const ms = check + draftMs(profile, depthOf(cut));
+    return { check, cut, tokens, rate: (1000 * tokens) / ms };
   }
 
   const costs = new Map(Array.from({ length: most - 3 }, (_, i) => [i + 4, costsOf(i + 4)]));
   const now = () => costs.get(size.value);
   const figures = [
-    figure(
-      "tokens",
-      say("prune_tokens"),
-      () => number(now().tokens, 2),
-      () => say("prune_tokens_note"),
-    ),
-    figure(
-      "check",
-      say("prune_check"),
-      () => say("speed_ms", { n: milliseconds(now().check) }),
-      () => say("prune_check_note", { n: size.value + 1 }),
-    ),
-    figure(
-      "rate",
-      say("prune_rate"),
-      () => number(now().rate, 1),
-      () => say("prune_rate_note"),
-    ),
-    figure(
-      "tau",
-      say("prune_mean"),
-      () => number(tokensAt(lane, size.value), 2),
-      () => say("prune_mean_note"),
-    ),
-  ];
-  const kept = result("kept", () => say("prune_kept", { kept: now().cut.accepted_path.length }));
-  const curve = chart(
-    "tree-sizes",
-    "small-chart",
-    () => ({
-      label: say("prune_chart"),
-      xName: say("prune_axis"),
-      yName: say("prune_curve"),
-      xTicks: TICKS.filter((tick) => tick <= most),
-      mark: [size.value, now().rate],
-      points: [...costs].map(([n, { rate }]) => [n, rate]),
-    }),
-    (n) => size.move(n),
+    ["tokens", "prune_tokens", () => number(now().tokens, 2)],
+    ["check", "prune_check", () => say("speed_ms", { n: milliseconds(now().check) })],
+    ["rate", "prune_rate", () => number(now().rate, 1)],
+    ["tau", "prune_mean", () => number(tokensAt(lane, size.value), 2)],
+  ].map(([name, key, value]) =>
+    figure(name, say(key), value, () => say(`${key}_note`, { n: size.value + 1 })),
   );
+  const kept = result("kept", () => say("prune_kept", { kept: now().cut.accepted_path.length }));
+  const view = () => ({
+    label: say("prune_chart"),
+    xName: say("prune_axis"),
+    yName: say("prune_curve"),
+    xTicks: TICKS.filter((tick) => tick <= most),
+    mark: [size.value, now().rate],
+    points: [...costs].map(([n, { rate }]) => [n, rate]),
+  });
+  const curve = chart("tree-sizes", "small-chart", view, size.move);
   return {
     screen: [
       row(size),

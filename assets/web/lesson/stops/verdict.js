@@ -7,7 +7,7 @@ import { favourite, pick, pruned, whole } from "../data.js";
 
 const CANDIDATES = 12;
 const ROUNDS = 3;
-const START = { round: 0, phase: 1, guess: null, score: 0, tokens: 0, done: false };
+const START = { round: 0, phase: 1, guess: null, score: 0, tokens: 0 };
 
 // Three steps, with accepted paths of 2, 0 and 4 tokens, or the closest lengths in the recording
 function chooseSteps(lane) {
@@ -27,6 +27,8 @@ export function verdictStop(lesson) {
   const steps = chooseSteps(lane).map((step) => pruned(step, CANDIDATES));
   const rounds = Math.min(ROUNDS, steps.length);
   const state = { ...START };
+  const now = () => steps[state.round];
+  const isDone = () => state.phase === 3 && state.round === rounds - 1;
 
   const title = filled(h("h3", { "data-result": "round" }), () =>
     say("verdict_round", { n: state.round + 1 }),
@@ -35,17 +37,14 @@ export function verdictStop(lesson) {
     say("verdict_score", { score: number(state.score, 0), rounds }),
   );
   const act = filled(button("reveal", "", advance), () =>
-    say(
-      state.done
-        ? "verdict_restart"
-        : ["verdict_reveal", "verdict_keep", "verdict_next"][state.phase - 1],
-    ),
+    isDone()
+      ? say("verdict_restart")
+      : say(["verdict_reveal", "verdict_keep", "verdict_next"][state.phase - 1]),
   );
   const tree = lesson.tree(
     () => ({ lane, step: now(), phase: state.phase, mark: state.guess }),
-    (i) => choose(i),
+    choose,
   );
-  const now = () => steps[state.round];
 
   function pathWords(i) {
     const { nodes } = now();
@@ -60,14 +59,13 @@ export function verdictStop(lesson) {
   }
 
   function advance() {
-    if (state.done) Object.assign(state, START);
-    else if (state.phase === 1) state.phase = state.guess === null ? 1 : 2;
-    else if (state.phase === 2) {
-      state.phase = 3;
-      state.tokens += now().accepted_path.length + 1;
-      if (state.guess === endOf(now())) state.score += 1;
-      if (state.round === rounds - 1) state.done = true;
-    } else Object.assign(state, { round: state.round + 1, phase: 1, guess: null });
+    const { round, phase, guess } = state;
+    if (isDone()) Object.assign(state, START);
+    else if (phase === 3) Object.assign(state, { round: round + 1, phase: 1, guess: null });
+    else if (guess !== null) state.phase += 1;
+    if (phase !== 2) return;
+    state.tokens += now().accepted_path.length + 1;
+    if (guess === endOf(now())) state.score += 1;
   }
 
   // Used by the forward key in projector mode: without a choice of the visitor, choose the end of the draft's best path
@@ -77,18 +75,15 @@ export function verdictStop(lesson) {
   }
 
   function sentence() {
-    const cut = now();
-    if (state.phase === 1)
-      return state.guess === null
-        ? say("verdict_pick")
-        : say("verdict_picked", { path: pathWords(state.guess) });
-    if (state.phase === 2) return say("verdict_checked");
-    const kept = cut.accepted_path.length;
-    const values = { kept, total: counted("token", kept + 1), path: pathWords(endOf(cut)) };
-    const found = say(state.guess === endOf(cut) ? "verdict_hit" : "verdict_miss", values);
-    return state.done
-      ? `${found} ${say("verdict_end", { score: state.score, tokens: state.tokens })}`
-      : found;
+    const { phase, guess } = state;
+    if (phase === 1 && guess === null) return say("verdict_pick");
+    if (phase === 1) return say("verdict_picked", { path: pathWords(guess) });
+    if (phase === 2) return say("verdict_checked");
+    const kept = now().accepted_path.length;
+    const end = endOf(now());
+    const values = { kept, total: counted("token", kept + 1), path: pathWords(end) };
+    const outcome = say(guess === end ? "verdict_hit" : "verdict_miss", values);
+    return isDone() ? `${outcome} ${say("verdict_end", state)}` : outcome;
   }
 
   const screen = [group("verdict-head")(title, score), row(act), tree, result("verdict", sentence)];
