@@ -42,13 +42,13 @@ def speed_table(data: raw.Raw) -> str:
     If prompt times were measured, a sentence below it gives the speedups that include them.
     """
     groups = [group for group in summarise(data.runs) if group.category == OVERALL]
-    columns, rows = [], {group.lane: [NAMES.get(raw.lane_named(group.lane).method, group.lane)] for group in groups}
+    columns, rows = [], {group.lane: [_name_of(group)] for group in groups}
     for temperature in dict.fromkeys(group.temperature for group in groups):
         by_lane = {group.lane: group for group in groups if group.temperature == temperature}
         columns += [f"{title}, T = {temperature:g}" for title in ("tokens/s", "speedup")]
         for lane, row in rows.items():
             row += _speed_cells(by_lane[lane]) if lane in by_lane else ("–", "–")
-    ours = [group for group in groups if raw.lane_named(group.lane).method == DEFAULT.name and group.end_to_end]
+    ours = [group for group in _of_default(groups) if group.end_to_end]
     read = ", ".join(f"{group.end_to_end:.2f}× at temperature {group.temperature:g}" for group in ours)
     below = f"\n\nIncluding the time to read the prompts, Jakiro's speedup is {read}." if read else ""
     return f"{where(data)}\n\n{markdown(['', *columns], list(rows.values()))}{below}"
@@ -62,7 +62,7 @@ def pair_table(data: raw.Raw, recommended: raw.Raw) -> str:
     """
     data = replace(data, runs=data.runs + recommended.runs)
     groups = summarise(data.runs)
-    ours = _default_groups(data)
+    ours = _of_default(groups)
     taus = ", ".join(f"{group.tau:.2f} at temperature {group.temperature:g}" for group in ours)
     first = ours[0].temperature
     categories = sorted(
@@ -91,14 +91,13 @@ def pair_table(data: raw.Raw, recommended: raw.Raw) -> str:
 
 def speedup_sentence(data: raw.Raw, recommended: raw.Raw) -> str:
     """Return one sentence with the default method's speedup at each temperature; arguments as in `pair_table`."""
-    groups = [*_default_groups(data), *_default_groups(recommended)]
+    groups = _of_default(summarise(data.runs + recommended.runs))
     speedups = ", ".join(f"{_speed_cells(group)[1]} at temperature {group.temperature:g}" for group in groups)
     return f"Jakiro's speedup with {data.environment['target']} is {speedups}."
 
 
-def _default_groups(data: raw.Raw) -> list[Group]:
+def _of_default(groups: Sequence[Group]) -> list[Group]:
     """Return the groups of the default method over all categories, one per temperature."""
-    groups = summarise(data.runs)
     return [g for g in groups if g.category == OVERALL and raw.lane_named(g.lane).method == DEFAULT.name]
 
 
@@ -126,18 +125,10 @@ def step_table(*runs: raw.Raw) -> str:
     for target, group in groups:
         if group.category == OVERALL and group.draft_ms is not None:
             parts = (group.draft_ms, group.verify_ms, group.other_ms)
-            promised = group.predicted if group.tau > 1 else None
-            rows.append(
-                [
-                    target,
-                    NAMES.get(raw.lane_named(group.lane).method, group.lane),
-                    f"{group.temperature:g}",
-                    *(f"{value:.1f}" for value in (*parts, sum(parts))),
-                    f"{group.tau:.2f}",
-                    f"{promised:.2f}×" if promised else "–",
-                    f"{group.speedup:.2f}×",
-                ]
-            )
+            times = [f"{milliseconds:.1f}" for milliseconds in (*parts, sum(parts))]
+            predicted = f"{group.predicted:.2f}×" if group.predicted and group.tau > 1 else "–"
+            speeds = [f"{group.tau:.2f}", predicted, f"{group.speedup:.2f}×"]
+            rows.append([target, _name_of(group), f"{group.temperature:g}", *times, *speeds])
     note = "Milliseconds are means over steps. Predicted: τ · plain step ÷ step."
     return f"{markdown(columns, rows)}\n\n{note}"
 
@@ -246,6 +237,10 @@ def pooled_speedup(rows: Sequence[tuple[float, int, float, int]]) -> str:
     """Return a speedup with its interval from rows of base seconds, base tokens, seconds and tokens."""
     base_seconds, base_tokens, seconds, tokens = (sum(column) for column in zip(*rows, strict=True))
     return f"{base_seconds / base_tokens / (seconds / tokens):.2f}{brackets(bootstrap_interval(rows))}"
+
+
+def _name_of(group: Group) -> str:
+    return NAMES.get(raw.lane_named(group.lane).method, group.lane)
 
 
 def _speed_cells(group: Group) -> tuple[str, str]:

@@ -38,9 +38,14 @@ def compact(bench: dict) -> str:
 
 def read(path: Path) -> Raw:
     """Read a file written by `compact`."""
+    values = read_rows(path, "runs")
+    return Raw(values["environment"], values["settings"], tuple(map(_run, values["runs"])))
+
+
+def read_rows(path: Path, name: str) -> dict:
+    """Read a file written by `lines` with the entry `columns`; its rows are dictionaries by column."""
     values = json.loads(path.read_text(encoding="utf-8"))
-    runs = tuple(_run(dict(zip(values["columns"], row, strict=True))) for row in values["runs"])
-    return Raw(values["environment"], values["settings"], runs)
+    return values | {name: [dict(zip(values["columns"], row, strict=True)) for row in values[name]]}
 
 
 def lines(head: dict, name: str, rows: Sequence) -> str:

@@ -3,7 +3,6 @@
 Only acceptance is compared, so the benchmark may share its machine with other programs.
 """
 
-import json
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -34,15 +33,6 @@ class Counts:
     same: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class SameNodes:
-    """A benchmark with equal numbers of nodes that was read again."""
-
-    environment: dict
-    settings: dict
-    answers: tuple[Counts, ...]
-
-
 def compact(bench: dict) -> str:
     """Return the content of a bench.json as text with about 50 bytes per answer.
 
@@ -51,19 +41,15 @@ def compact(bench: dict) -> str:
     plain = {_key(run): run["token_ids"] for run in bench["runs"] if run["lane"] == PLAIN.name}
     lanes = [(raw.lane_named(run["lane"]), run) for run in bench["runs"]]
     answers = [_counts(lane, run, plain.get(_key(run))) for lane, run in lanes if isinstance(lane.nodes, int)]
-    head = {
-        "environment": bench["environment"],
-        "settings": bench["settings"],
-        "columns": [field.name for field in fields(Counts)],
-    }
+    columns = [field.name for field in fields(Counts)]
+    head = {"environment": bench["environment"], "settings": bench["settings"], "columns": columns}
     return raw.lines(head, "answers", [astuple(answer) for answer in answers])
 
 
-def read(path: Path) -> SameNodes:
-    """Read a file written by `compact`."""
-    values = json.loads(path.read_text(encoding="utf-8"))
-    answers = tuple(Counts(**dict(zip(values["columns"], row, strict=True))) for row in values["answers"])
-    return SameNodes(values["environment"], values["settings"], answers)
+def read(path: Path) -> tuple[dict, list[Counts]]:
+    """Read a file written by `compact`; return its entries by name, and its answers."""
+    values = raw.read_rows(path, "answers")
+    return values, [Counts(**row) for row in values["answers"]]
 
 
 def _key(run: dict) -> tuple:
@@ -71,15 +57,12 @@ def _key(run: dict) -> tuple:
 
 
 def _counts(lane: Lane, run: dict, plain_ids: list[int] | None) -> Counts:
+    copied = {name: run[name] for name in ("question_id", "category", "temperature", "num_steps", "num_accepted")}
     return Counts(
-        question_id=run["question_id"],
-        category=run["category"],
+        **copied,
         method=lane.method,
         nodes=lane.nodes,
-        temperature=run["temperature"],
         num_tokens=len(run["token_ids"]),
-        num_steps=run["num_steps"],
-        num_accepted=run["num_accepted"],
         num_tested=sum(run["tested"]),
         same=None if plain_ids is None else run["token_ids"] == plain_ids,
     )

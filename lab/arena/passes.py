@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-import typer
 
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import Prompts, Target, Threads, argument, option
@@ -22,11 +21,12 @@ from jakiro.drafters.tree_growth import TreeGrower
 from jakiro.heads.checkpoint import load_head
 from jakiro.loading import registry
 from jakiro.prompts import load_questions
-from jakiro.system import errors_as_one_sentence, write_atomically
+from jakiro.system import write_atomically
 from jakiro.training.bound import BoundHead
 from jakiro.training.evaluate import ALL
 from jakiro.training.replay import Answer, replay
 from lab import KNOWN
+from lab.commands import run
 
 
 def mean_passes(
@@ -83,5 +83,4 @@ def count(
 
 
 if __name__ == "__main__":
-    with errors_as_one_sentence():
-        typer.run(count)
+    run(count)

@@ -1,6 +1,6 @@
 """Statistics of every method by temperature and category, with intervals."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,26 +26,21 @@ class SpeedStanding:
     """
 
     method: str
-    temperature: float
-    category: str
     group: Group
     against_default: float | None
     against_default_interval: Interval
     tau_interval: Interval
 
-    @property
-    def speed(self) -> float:
-        return self.group.speed
-
     def to_dict(self) -> dict:
         """Return the values that the page shows."""
+        group = self.group
         names = ("speed", "speedup", "speedup_interval", "tau", "draft_ms", "verify_ms", "other_ms", "identical")
         return {
             "method": self.method,
-            "temperature": self.temperature,
-            "category": self.category,
-            "prompts": self.group.num_runs,
-            **{name: _short(getattr(self.group, name)) for name in names},
+            "temperature": group.temperature,
+            "category": group.category,
+            "prompts": group.num_runs,
+            **{name: _short(getattr(group, name)) for name in names},
             "tau_interval": _short(self.tau_interval),
             "against": _short(self.against_default),
             "against_interval": _short(self.against_default_interval),
@@ -73,23 +68,13 @@ def speed_standings(runs: Sequence[Run]) -> list[SpeedStanding]:
     """Return the standings of every method, plain decoding included, in the order of the report's groups."""
     standings = []
     for group in summarise(runs):
-        members = [
-            run for run in runs if run.temperature == group.temperature and group.category in (OVERALL, run.category)
-        ]
+        members = [run for run in runs if run.temperature == group.temperature]
+        if group.category != OVERALL:
+            members = [run for run in members if run.category == group.category]
         runs_of_lane = [run for run in members if run.lane.name == group.lane]
         default = [run for run in members if run.lane.method == DEFAULT.name]
-        ratio, interval = speed_ratio(runs_of_lane, default)
-        standings.append(
-            SpeedStanding(
-                method=runs_of_lane[0].lane.method,
-                temperature=group.temperature,
-                category=group.category,
-                group=group,
-                against_default=ratio,
-                against_default_interval=interval,
-                tau_interval=_tau_interval((run.question_id, run.num_accepted, run.num_steps) for run in runs_of_lane),
-            )
-        )
+        ratio = speed_ratio(runs_of_lane, default)
+        standings.append(SpeedStanding(runs_of_lane[0].lane.method, group, *ratio, _tau_interval(runs_of_lane)))
     return standings
 
 
@@ -103,8 +88,8 @@ def nodes_standings(answers: Sequence[Counts]) -> list[NodesStanding]:
         accepted, steps, tested = (
             sum(getattr(answer, name) for answer in members) for name in ("num_accepted", "num_steps", "num_tested")
         )
-        interval = _tau_interval((answer.question_id, answer.num_accepted, answer.num_steps) for answer in members)
-        standings.append(NodesStanding(*key, accepted / steps + 1, interval, accepted / tested if tested else None))
+        acceptance = accepted / tested if tested else None
+        standings.append(NodesStanding(*key, accepted / steps + 1, _tau_interval(members), acceptance))
     return standings
 
 
@@ -121,30 +106,29 @@ def boards(folder: Path) -> dict:
 
 def leads(runs: Sequence[Run]) -> list[dict]:
     """Return the fastest method at each temperature in the page's format."""
-    result = []
-    for temperature in dict.fromkeys(run.temperature for run in runs):
-        first = lead([run for run in runs if run.temperature == temperature])
-        if first is not None:
-            result.append(
-                {
-                    "temperature": temperature,
-                    "method": first.first.method,
-                    "level": [lane.method for lane in first.level],
-                    "against": first.against.method,
-                    "times": _short(first.ratio),
-                    "interval": _short(first.interval),
-                }
-            )
-    return result
+    temperatures = dict.fromkeys(run.temperature for run in runs)
+    by_temperature = {value: lead([run for run in runs if run.temperature == value]) for value in temperatures}
+    return [
+        {
+            "temperature": temperature,
+            "method": result.first.method,
+            "level": [lane.method for lane in result.level],
+            "against": result.against.method,
+            "times": _short(result.ratio),
+            "interval": _short(result.interval),
+        }
+        for temperature, result in by_temperature.items()
+        if result is not None
+    ]
 
 
-def _tau_interval(answers: Iterator[tuple[str, int, int]]) -> Interval:
-    """Return the interval of τ from tuples of prompt, accepted tokens and steps."""
+def _tau_interval(answers: Sequence[Run] | Sequence[Counts]) -> Interval:
+    """Return the interval of τ by resampling prompts."""
     sums: dict[str, list[int]] = {}
-    for prompt, accepted, steps in answers:
-        total = sums.setdefault(prompt, [0, 0])
-        total[0] += accepted
-        total[1] += steps
+    for answer in answers:
+        total = sums.setdefault(answer.question_id, [0, 0])
+        total[0] += answer.num_accepted
+        total[1] += answer.num_steps
     return resampled_interval(list(sums.values()), lambda accepted, steps: accepted / steps + 1)
 
 

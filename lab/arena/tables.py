@@ -28,53 +28,37 @@ from lab.leads import lead
 UNMEASURED, LEADERBOARD = "Not measured yet.", "leaderboard.json"
 
 
-def path_of(discipline: str) -> Path:
-    """Return the path of a comparison's raw data, which may not exist."""
-    return folder() / discipline
-
-
-def speeds() -> str:
-    """Return the speed table of all methods."""
-    return speed_tables(raw.read(path_of(OWN_SIZE)))
-
-
 def speed_tables(data: raw.Raw) -> str:
     """Return a table with one row per method, the fastest first, and a sentence on the lead at each temperature."""
-    standings = [standing for standing in speed_standings(data.runs) if standing.category == OVERALL]
-    temperatures = list(dict.fromkeys(standing.temperature for standing in standings))
-    cells = {(standing.method, standing.temperature): standing for standing in standings}
-    names = sorted(
-        dict.fromkeys(standing.method for standing in standings), key=lambda name: -cells[name, temperatures[0]].speed
-    )
+    standings = [standing for standing in speed_standings(data.runs) if standing.group.category == OVERALL]
+    temperatures = list(dict.fromkeys(standing.group.temperature for standing in standings))
+    cells = {(standing.method, standing.group.temperature): standing for standing in standings}
+    first = [standing for standing in standings if standing.group.temperature == temperatures[0]]
+    names = [standing.method for standing in sorted(first, key=lambda standing: -standing.group.speed)]
     words = ("tokens/s", "against plain", "against `jakiro`", "τ", "draft + check, ms")
     columns = [f"T = {temperature:g}: {word}" for temperature in temperatures for word in words]
     rows = [
         [f"`{name}`", *(cell for temperature in temperatures for cell in _speed_cells(cells[name, temperature]))]
         for name in names
     ]
-    leads = [
-        lead_sentence(
-            lead([run for run in data.runs if run.temperature == temperature]),
-            lambda lane: f"`{lane.method}`",
-            f"at temperature {temperature:g}",
-        )
-        for temperature in temperatures
-    ]
+    leads = []
+    for temperature in temperatures:
+        result = lead([run for run in data.runs if run.temperature == temperature])
+        leads.append(lead_sentence(result, lambda lane: f"`{lane.method}`", f"at temperature {temperature:g}"))
     return "\n\n".join([where(data), markdown(["", *columns], rows), "\n".join(leads)])
 
 
-def taus() -> str:
+def tau_table(path: Path) -> str:
     """Return a table of τ and accepted levels of every method and size, the highest τ first."""
-    data = counts.read(path_of(SAME_NODES))
-    standings = nodes_standings(data.answers)
+    values, answers = counts.read(path)
+    standings = nodes_standings(answers)
     columns = list(dict.fromkeys((standing.temperature, standing.nodes) for standing in standings))
     cells = {(standing.method, standing.temperature, standing.nodes): standing for standing in standings}
-    methods = sorted(
-        dict.fromkeys(standing.method for standing in standings), key=lambda name: -cells[name, *columns[0]].tau
-    )
+    first = [standing for standing in standings if (standing.temperature, standing.nodes) == columns[0]]
+    methods = [standing.method for standing in sorted(first, key=lambda standing: -standing.tau)]
     rows = [[f"`{name}`", *(_tau_cell(cells[name, *column]) for column in columns)] for name in methods]
-    stamp, settings = data.environment, data.settings
-    prompts = len({answer.question_id for answer in data.answers})
+    stamp, settings = values["environment"], values["settings"]
+    prompts = len({answer.question_id for answer in answers})
     return (
         f"{prompts} prompts, at most {settings['max_new_tokens']} new tokens, head `{stamp['head']}`, {stamp['dtype']} "
         f"passes, run of {stamp['date'][:10]}. Brackets: 95 % bootstrap interval over prompts; then the share of "
@@ -83,16 +67,18 @@ def taus() -> str:
     )
 
 
-BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
-    "own-size": (OWN_SIZE, speeds),
-    "same-nodes": (SAME_NODES, taus),
+# Raw data of each table, the function that reduces a benchmark to it, and the function that makes the table of it
+BLOCKS: dict[str, tuple[str, Callable[[dict], str], Callable[[Path], str]]] = {
+    "own-size": (OWN_SIZE, raw.compact, lambda path: speed_tables(raw.read(path))),
+    "same-nodes": (SAME_NODES, counts.compact, tau_table),
 }
 
 
 def block(name: str) -> str:
     """Return a table as it appears in the page, or a sentence if it was not measured."""
-    discipline, make = BLOCKS[name]
-    return make() if path_of(discipline).is_file() else UNMEASURED
+    file, _, table = BLOCKS[name]
+    path = folder() / file
+    return table(path) if path.is_file() else UNMEASURED
 
 
 def leaderboard() -> str:
@@ -100,18 +86,18 @@ def leaderboard() -> str:
     return json.dumps(boards(folder()), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def take(discipline: str, bench: Path) -> None:
-    """Convert the result folder of a `bench` into raw data."""
+def take(name: str, bench: Path) -> None:
+    """Convert the result folder of a `bench` into the raw data of a table."""
+    file, compact, _ = BLOCKS[name]
     values = json.loads((bench / "bench.json").read_text(encoding="utf-8"))
-    compact = raw.compact if discipline == OWN_SIZE else counts.compact
-    write_atomically(path_of(discipline), compact(values))
+    write_atomically(folder() / file, compact(values))
 
 
 def _speed_cells(standing: SpeedStanding) -> list[str]:
     group = standing.group
     plain, default = standing.method == PLAIN.name, standing.method == DEFAULT.name
     return [
-        f"{standing.speed:.1f}",
+        f"{group.speed:.1f}",
         "1×" if plain else _times(group.speedup) + brackets(group.speedup_interval),
         "1×" if default else _times(standing.against_default) + brackets(standing.against_default_interval),
         f"{group.tau:.2f}",
@@ -133,12 +119,12 @@ def main() -> None:
     parser.add_argument("--own-size", type=Path, metavar="FOLDER", help="convert this result of bench into raw data")
     parser.add_argument("--same-nodes", type=Path, metavar="FOLDER", help="convert this result of bench into raw data")
     chosen = parser.parse_args()
-    for discipline, bench in ((OWN_SIZE, chosen.own_size), (SAME_NODES, chosen.same_nodes)):
+    for name, bench in (("own-size", chosen.own_size), ("same-nodes", chosen.same_nodes)):
         if bench is not None:
-            take(discipline, bench)
+            take(name, bench)
     put({name: block(name) for name in BLOCKS}, chosen.write)
     if chosen.write:
-        write_atomically(path_of(LEADERBOARD), leaderboard())
+        write_atomically(folder() / LEADERBOARD, leaderboard())
 
 
 if __name__ == "__main__":

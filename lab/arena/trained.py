@@ -54,6 +54,11 @@ class Replayed:
         return _tau(*map(sum, zip(*self.prompts, strict=True)))
 
     @property
+    def is_compared(self) -> bool:
+        """Whether the tree is that of the tables of passes."""
+        return (self.temperature, self.nodes) == (TEMPERATURE, NODES)
+
+    @property
     def accepted_shares(self) -> list[float]:
         """Share of steps that accept a draft token at each depth, down to the deepest tested one."""
         return [accepted / self.acceptance_by_depth[0][1] for accepted, _ in self.acceptance_by_depth[:LEVELS]]
@@ -84,8 +89,7 @@ def take_speeds(bench: Path) -> None:
 
 def read(scores: str = SCORES) -> list[Replayed]:
     """Read a file written by `take`."""
-    values = json.loads((folder() / scores).read_text(encoding="utf-8"))
-    return [Replayed(**dict(zip(values["columns"], row, strict=True))) for row in values["scores"]]
+    return [Replayed(**row) for row in raw.read_rows(folder() / scores, "scores")["scores"]]
 
 
 def time_drafts(generator: JakiroGenerator) -> None:
@@ -115,38 +119,32 @@ def taus(rows: Sequence[Replayed]) -> str:
 
 def by_depth(rows: Sequence[Replayed]) -> str:
     """Return a table of passes per step and the share of steps that accept a draft token at each depth."""
-    lines = [
-        [f"`{row.method}`", f"{row.passes:.2f}", *(f"{100 * share:.0f} %" for share in row.accepted_shares)]
-        + ["–"] * (LEVELS - len(row.accepted_shares))
-        for row in _of_one_tree(rows)
-    ]
-    titles = [f"depth {depth}" for depth in range(1, LEVELS + 1)]
+    shares = {row.method: [f"{100 * share:.0f} %" for share in row.accepted_shares] for row in rows if row.is_compared}
+    cells = {method: values + ["–"] * (LEVELS - len(values)) for method, values in shares.items()}
     note = (
         "Serial passes in the mean step, and the share of steps that accept a draft token at each depth; "
         f"temperature {TEMPERATURE:g}, {NODES} nodes."
     )
-    return f"{markdown(['', 'passes', *titles], lines)}\n\n{note}"
-
-
-def _of_one_tree(rows: Sequence[Replayed]) -> list[Replayed]:
-    return [row for row in rows if (row.temperature, row.nodes) == (TEMPERATURE, NODES)]
+    return _pass_table(rows, [f"depth {depth}" for depth in range(1, LEVELS + 1)], cells, note)
 
 
 def steps(rows: Sequence[Replayed], times: Mapping) -> str:
     """Return a table of passes per step and milliseconds by levels."""
     costs = {name: dict(map(tuple, curve)) for name, curve in times["draft_ms"]}
-    lines = [
-        [f"`{row.method}`", f"{row.passes:.2f}", *(f"{costs[row.method][level]:.1f}" for level in range(1, LEVELS + 1))]
-        for row in _of_one_tree(rows)
-    ]
-    levels = [f"{level} level{'s' * (level > 1)}" for level in range(1, LEVELS + 1)]
+    cells = {name: [f"{curve[level]:.1f}" for level in range(1, LEVELS + 1)] for name, curve in costs.items()}
     stamp = times["environment"]
     note = (
         f"Serial passes in the mean step, temperature {TEMPERATURE:g}, {NODES} nodes; milliseconds of a "
         f"draft by levels, at most {times['width']} nodes a level, on {stamp['cpu']}, {stamp['threads']} threads, "
         f"run of {stamp['date'][:10]}."
     )
-    return f"{markdown(['', 'passes', *levels], lines)}\n\n{note}"
+    return _pass_table(rows, [f"{level} level{'s' * (level > 1)}" for level in range(1, LEVELS + 1)], cells, note)
+
+
+def _pass_table(rows: Sequence[Replayed], titles: Sequence[str], cells: Mapping[str, Sequence[str]], note: str) -> str:
+    """Return a table of passes per step and further cells by method, with a note below it."""
+    lines = [[f"`{row.method}`", f"{row.passes:.2f}", *cells[row.method]] for row in rows if row.is_compared]
+    return f"{markdown(['', 'passes', *titles], lines)}\n\n{note}"
 
 
 def blocks() -> dict[str, str]:

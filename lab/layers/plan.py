@@ -35,7 +35,6 @@ class LayerPlan:
         return hashlib.sha256(json.dumps([self.kept, self.calibration], sort_keys=True).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(asdict(self)) + "\n")
 
     @classmethod

@@ -5,25 +5,28 @@ texts, teacher-forced, and returns its distribution after each token: our compil
 values rounded to bfloat16, and llama.cpp if llama-cpp-python is installed.
 """
 
-import argparse
-import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice, zip_longest
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 from torch import Tensor
 
-from jakiro.bench.environment import environment
+from jakiro.cli.options import Target, option
 from jakiro.loading import weights
 from jakiro.loading.gguf_model import read_gguf_model, stock_model
 from jakiro.loading.registry import NO_HEAD, resolve
 from jakiro.models.stored import StoredModel
 from jakiro.models.target import TargetModel
 from jakiro.prompts import load_questions
-from jakiro.system import write_atomically
 from jakiro.text import encode_messages
+from lab.commands import Out, run
+from lab.measuring.lanes import write_numbers
+from lab.peers.llama import is_installed
 
 # (tokens,) ids → (tokens, vocabulary) logits
 Lane = Callable[[Tensor], Tensor]
@@ -49,17 +52,14 @@ class Distance:
 
 
 def texts(tokenizer, files: list[Path], length: int, count: int) -> Iterator[Tensor]:
-    """Yield `count` pieces of `length` tokens of prompts in the chat template, alternately from the files."""
+    """Return `count` pieces of `length` tokens of prompts in the chat template, alternately from the files."""
     streams = []
     for file in files or [None]:
-        prompts = [question.turns[0] for question in load_questions(file)]
-        ids = [
-            token_id for text in prompts for token_id in encode_messages(tokenizer, [{"role": "user", "content": text}])
-        ]
-        streams.append(iter(torch.tensor(ids[: len(ids) // length * length]).view(-1, length)))
-    pieces = (next(streams[number % len(streams)], None) for number in range(len(streams) * count))
-    for _, piece in zip(range(count), (piece for piece in pieces if piece is not None), strict=False):
-        yield piece
+        messages = ([{"role": "user", "content": question.turns[0]}] for question in load_questions(file))
+        ids = list(chain.from_iterable(encode_messages(tokenizer, message) for message in messages))
+        streams.append(torch.tensor(ids[: len(ids) // length * length]).view(-1, length))
+    pieces = (piece for group in zip_longest(*streams) for piece in group if piece is not None)
+    return islice(pieces, count)
 
 
 def lanes_of(path: Path, config, tokenizer, length: int) -> dict[str, Lane]:
@@ -71,7 +71,7 @@ def lanes_of(path: Path, config, tokenizer, length: int) -> dict[str, Lane]:
         return target.logits(target.prefill(ids, target.new_cache(length))[0])
 
     lanes = {"own bits": own_bits, "bfloat16 rounding": lambda ids: rounded(input_ids=ids[None]).logits[0]}
-    if importlib.util.find_spec("llama_cpp") is not None:
+    if is_installed():
         from llama_cpp import Llama
 
         model = Llama(str(path), n_ctx=length, logits_all=True, verbose=False)
@@ -86,33 +86,31 @@ def lanes_of(path: Path, config, tokenizer, length: int) -> dict[str, Lane]:
 
 
 @torch.inference_mode()
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", help="a GGUF file or a known name; default: the default target")
-    parser.add_argument("--prompts", type=Path, nargs="*", default=[], help="Spec-Bench files; default: our prompts")
-    parser.add_argument("--length", type=int, default=128, help="tokens per text")
-    parser.add_argument("--texts", type=int, default=80)
-    parser.add_argument("--out", type=Path, help="write the numbers to this JSON file")
-    options = parser.parse_args()
-    pair = resolve(options.target, NO_HEAD)
+def main(
+    target: Target = None,
+    prompts: Annotated[list[Path] | None, option("A Spec-Bench file; may be repeated. Default: our prompts.")] = None,
+    length: Annotated[int, option("Tokens of a text.")] = 128,
+    num_texts: Annotated[int, option("Number of texts.", "--texts")] = 80,
+    out: Out = None,
+) -> None:
+    """Measure the distance of a GGUF target's implementations from float32."""
+    pair = resolve(target, NO_HEAD)
     path = weights.gguf_path(pair)
     if path is None:
-        parser.error(f"{pair.target_name} is not a GGUF file")
-    tokenizer = weights.load_tokenizer(options.target)
+        raise ValueError(f"{pair.target_name} is not a GGUF file; choose another target.")
+    tokenizer = weights.load_tokenizer(target)
     reference = stock_model(read_gguf_model(path), torch.float32)
-    lanes = lanes_of(path, weights.load_config(options.target), tokenizer, options.length)
+    lanes = lanes_of(path, weights.load_config(target), tokenizer, length)
     distances = {name: Distance() for name in lanes}
-    for ids in texts(tokenizer, options.prompts, options.length, options.texts):
+    for ids in texts(tokenizer, prompts or [], length, num_texts):
         exact = torch.log_softmax(reference(input_ids=ids[None]).logits[0].double(), -1)
         for name, lane in lanes.items():
             distances[name].add(exact, lane(ids))
     numbers = {name: distance.means() for name, distance in distances.items()}
-    print(json.dumps(numbers, indent=1))  # noqa: T201 - the result of the command
-    if options.out is not None:
-        about = {"target": pair.target_name, "device": "cpu", "dtype": "float32"}
-        result = {"environment": environment(about), "length": options.length, "distance": numbers}
-        write_atomically(options.out, json.dumps(result, indent=1) + "\n")
+    typer.echo(json.dumps(numbers, indent=1))
+    about = {"target": pair.target_name, "device": "cpu", "dtype": "float32"}
+    write_numbers(out, about, length=length, distance=numbers)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

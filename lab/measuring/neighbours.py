@@ -5,40 +5,50 @@ endpoint, and for llama.cpp on the same file if llama-cpp-python is installed. R
 take about five minutes.
 """
 
-import argparse
-import importlib.util
-import json
 import os
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from statistics import median
+from typing import Annotated
 
+import typer
 from gradio_client import Client
 
-from app.page import build as page
 from app.serving.limits import Limits
-from jakiro.bench.environment import environment
+from jakiro.cli.options import option
 from jakiro.config import SamplingParams
 from jakiro.loading.embedded import EMBEDDED_TARGET
 from jakiro.prompts import load_questions
-from jakiro.system import num_cores, write_atomically
-from lab.measuring.page import Watched, speed
-from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
+from jakiro.system import num_cores
+from lab.commands import Length, Limit, Out, run
+from lab.figures import markdown
+from lab.measuring.lanes import write_numbers
+from lab.measuring.page import Watched, open_page, speed
+from lab.peers.llama import LLAMA_CPP, LlamaCppRunner, is_installed
 
+LOOP = [sys.executable, "-S", "-c", "while True: pass"]
 # Two threads that wait for each other without sleeping, as in many numeric programs
-SPINS = "import torch; torch.set_num_threads(2); a = torch.ones(1 << 17)\nwhile True: a.add_(1)"
-QUIET, ONE, TWO, SPINNING = "quiet", "one busy loop", "two busy loops", "a program that spins"
+SPIN = [
+    sys.executable, "-c",
+    "import torch; torch.set_num_threads(2); a = torch.ones(1 << 17)\nwhile True: a.add_(1)",
+]  # fmt: skip
+SPINNING = {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "infinite"}
+QUIET = "quiet"
+# Programs that run in each setting
+SETTINGS = {QUIET: [], "one busy loop": [LOOP], "two busy loops": [LOOP, LOOP], "a program that spins": [SPIN]}
 METHODS = ("autoregressive", "jakiro")
 
 
 @contextmanager
-def busy_neighbours(count: int) -> Iterator[None]:
-    """Run `count` processes that each keep one core busy until the block ends."""
-    processes = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
+def running(commands: list[list[str]]) -> Iterator[None]:
+    """Run these programs until the block ends."""
+    processes = [subprocess.Popen(command, env=os.environ | SPINNING) for command in commands]
+    if SPIN in commands:
+        # Until it has imported torch
+        time.sleep(4)
     try:
         yield
     finally:
@@ -46,26 +56,6 @@ def busy_neighbours(count: int) -> Iterator[None]:
             process.kill()
         for process in processes:
             process.wait()
-
-
-@contextmanager
-def spinning_program() -> Iterator[None]:
-    """Run a torch program whose threads spin at every barrier until the block ends."""
-    spinning = os.environ | {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "infinite"}
-    process = subprocess.Popen([sys.executable, "-c", SPINS], env=spinning)
-    time.sleep(4)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-def programs_of(setting: str):
-    """Return a context that runs the programs of a setting."""
-    if setting == SPINNING:
-        return spinning_program()
-    return busy_neighbours((QUIET, ONE, TWO).index(setting))
 
 
 def tokens_per_second(traces: list) -> float:
@@ -92,54 +82,41 @@ def measure(device: Watched, client: Client, peer: LlamaCppRunner | None, length
 def table(rounds: list[dict[str, dict]]) -> str:
     """Return tokens per second by mode and setting, medians over rounds, with the share of the quiet speed."""
     medians = {
-        setting: {way: statistics.median(speeds[setting][way] for speeds in rounds) for way in rounds[0][setting]}
+        setting: {mode: median(speeds[setting][mode] for speeds in rounds) for mode in rounds[0][setting]}
         for setting in rounds[0]
     }
-    lines = ["| | " + " | ".join(medians) + " |", "| --- " * (len(medians) + 1) + "|"]
-    for way, quiet in medians[QUIET].items():
-        cells = [f"{speeds[way]:.0f} ({100 * speeds[way] / quiet:.0f} %)" for speeds in medians.values()]
-        lines.append(f"| {way} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    rows = [
+        [mode, *(f"{speeds[mode]:.0f} ({100 * speeds[mode] / quiet:.0f} %)" for speeds in medians.values())]
+        for mode, quiet in medians[QUIET].items()
+    ]
+    return markdown(["", *medians], rows)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=48, help="tokens per answer")
-    parser.add_argument("--limit", type=int, default=4, help="number of questions, one per category")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="write all numbers to this JSON file")
-    arguments = parser.parse_args()
-
-    def load():
-        from jakiro import JakiroGenerator
-
-        return JakiroGenerator.from_pretrained()
-
-    device = Watched(load)
-    blocks = page.build(device, Limits(answers_per_minute=100_000, answers_per_minute_address=100_000))
-    address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+def main(
+    length: Length = 48,
+    limit: Limit = 4,
+    rounds: Annotated[int, option("Measurements of each setting.")] = 3,
+    out: Out = None,
+) -> None:
+    """Measure speeds next to other programs, in the library and on the page."""
+    device = Watched()
+    blocks, address = open_page(device, Limits(answers_per_minute=100_000, answers_per_minute_address=100_000))
     client = Client(address, verbose=False)
-    while device.generator is None:
-        time.sleep(0.5)
-    peer = None
-    if importlib.util.find_spec("llama_cpp") is not None:
-        peer = LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, num_cores())
-    questions = load_questions(limit=arguments.limit)
-    rounds = []
-    for _ in range(arguments.rounds):
-        rounds.append({})
-        for setting in (QUIET, ONE, TWO, SPINNING):
-            with programs_of(setting):
+    device.wait_until_loaded()
+    peer = LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, num_cores()) if is_installed() else None
+    questions = load_questions(limit=limit)
+    measured = []
+    for _ in range(rounds):
+        measured.append({})
+        for setting, commands in SETTINGS.items():
+            with running(commands):
                 # Warm up: costs are measured and threads are started before the first timed round
-                measure(device, client, None, arguments.length, questions[:1])
-                rounds[-1][setting] = measure(device, client, peer, arguments.length, questions)
-    sys.stdout.write(f"Tokens per second of their own clocks, share of the quiet speed\n\n{table(rounds)}\n")
-    if arguments.out:
-        stamp = environment(device.generator.status)
-        write_atomically(arguments.out, json.dumps({"environment": stamp, "rounds": rounds}, indent=1) + "\n")
+                measure(device, client, None, length, questions[:1])
+                measured[-1][setting] = measure(device, client, peer, length, questions)
+    typer.echo(f"Tokens per second of their own clocks, share of the quiet speed\n\n{table(measured)}")
+    write_numbers(out, device.generator.status, rounds=measured)
     blocks.close()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

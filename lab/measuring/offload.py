@@ -6,23 +6,24 @@ the machine does not count, and speedups at other delays are computed from the s
 prompt and must write the same text.
 """
 
-import argparse
 import json
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 from plotly.graph_objects import Figure, Scatter
 
 from jakiro import JakiroGenerator
-from jakiro.bench.environment import environment
 from jakiro.bench.report import bootstrap_interval
+from jakiro.cli.options import Target, option
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.prompts import load_questions
-from jakiro.system import write_atomically
-from lab.measuring.lanes import rotated
+from jakiro.system import comma_list
+from lab.commands import Length, Limit, Temperatures, run
+from lab.figures import brackets, markdown
+from lab.measuring.lanes import Answer, answer_questions, write_numbers
 
 PLAIN = "autoregressive"
 # Method and tree by lane; None lets measured pass costs choose the tree
@@ -52,25 +53,20 @@ def measure(generator: JakiroGenerator, limit: int, tokens: int, temperatures: l
     Raises:
         RuntimeError: the texts of two lanes differ.
     """
-    answers = []
-    for number, question in enumerate(load_questions(limit=limit)):
-        for temperature in temperatures:
-            sampling, texts = SamplingParams(temperature, seed=number, max_new_tokens=tokens), set()
-            for lane in rotated(LANES, number):
-                method, tree = LANES[lane]
-                stream = generator.stream(question.turns[0], sampling, method, tree)
-                start = time.process_time()
-                for _ in stream:
-                    pass
-                seconds, trace = time.process_time() - start, stream.trace
-                texts.add(tuple(trace.token_ids))
-                numbers = {"seconds": seconds, "passes": len(trace.steps), "tau": trace.tau}
-                numbers |= {"tokens": len(trace.token_ids) - 1, "nodes": max(len(step.nodes) for step in trace.steps)}
-                answers.append({"prompt": number, "temperature": temperature, "lane": lane} | numbers)
-                sys.stderr.write(f"{json.dumps(answers[-1])}\n")
-            if len(texts) > 1:
-                raise RuntimeError(f"The texts of the lanes differ at temperature {temperature}: {question.turns[0]}")
-    return answers
+
+    def answer(prompt: str, sampling: SamplingParams, lane: str) -> Answer:
+        method, tree = LANES[lane]
+        stream = generator.stream(prompt, sampling, method, tree)
+        start = time.process_time()
+        for _ in stream:
+            pass
+        seconds, trace = time.process_time() - start, stream.trace
+        numbers = {"seconds": seconds, "passes": len(trace.steps), "tau": trace.tau}
+        numbers |= {"tokens": len(trace.token_ids) - 1, "nodes": max(len(step.nodes) for step in trace.steps)}
+        typer.echo(f"{lane}: {json.dumps(numbers)}", err=True)
+        return trace, numbers
+
+    return answer_questions(LANES, answer, limit, tokens, temperatures)
 
 
 def speedup(data: Mapping, lane: str, temperature: float, delay: float) -> dict:
@@ -95,15 +91,14 @@ def speedup(data: Mapping, lane: str, temperature: float, delay: float) -> dict:
 
 def table(data: Mapping) -> str:
     """Return the measured speeds as a Markdown table."""
-    lines = ["| | T | tokens/s | speedup | 95 % | tokens a pass |", "| --- | --- | --- | --- | --- | --- |"]
+    rows = []
     for temperature in dict.fromkeys(answer["temperature"] for answer in data["answers"]):
         for lane in LANES:
             numbers = speedup(data, lane, temperature, data["delay"])
-            interval = "–" if numbers["interval"] is None else "[{:.2f}, {:.2f}]".format(*numbers["interval"])
-            cells = [lane, f"{temperature:g}", f"{numbers['tokens_per_second']:.2f}", f"{numbers['speedup']:.2f}×"]
-            cells += [interval, f"{numbers['tau']:.2f}"]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            speeds = [f"{numbers['tokens_per_second']:.2f}", f"{numbers['speedup']:.2f}×"]
+            interval = brackets(numbers["interval"]).strip() or "–"
+            rows.append([lane, f"{temperature:g}", *speeds, interval, f"{numbers['tau']:.2f}"])
+    return markdown(["", "T", "tokens/s", "speedup", "95 %", "tokens a pass"], rows)
 
 
 def figure(data: Mapping, temperature: float = 0.0) -> Figure:
@@ -118,38 +113,30 @@ def figure(data: Mapping, temperature: float = 0.0) -> Figure:
     return drawn.update_yaxes(title="speedup over plain decoding", rangemode="tozero")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="Raw data; with --figure it is read.")
-    parser.add_argument("--figure", type=Path, help="Draw this picture of the raw data.")
-    parser.add_argument("--target", help="Default: the default pair.")
-    parser.add_argument("--max-memory", default="cpu:130MB", help="Memory that holds only the embeddings.")
-    parser.add_argument("--delay", type=float, default=0.01, help="Seconds that each layer on disk sleeps.")
-    parser.add_argument("--limit", type=int, default=8, help="Prompts.")
-    parser.add_argument("--tokens", type=int, default=24, help="Tokens of an answer.")
-    parser.add_argument("--temperatures", default="0,1", help="Comma list.")
-    arguments = parser.parse_args()
-    if arguments.figure:
-        data = json.loads(arguments.out.read_text(encoding="utf-8"))
-        sys.stdout.write(table(data) + "\n")
-        figure(data).write_image(arguments.figure, width=760, height=420, scale=2)
-        return
-    # Processor time is that of one thread
-    torch.set_num_threads(1)
-    generator = JakiroGenerator.from_pretrained(arguments.target, device="auto", max_memory=arguments.max_memory)
-    layers = slow_layers(generator, arguments.delay)
-    temperatures = [float(part) for part in arguments.temperatures.split(",")]
-    answers = measure(generator, arguments.limit, arguments.tokens, temperatures)
-    names = {"target": generator.target.name, "head": generator.head["name"]}
-    data = names | {
-        "layers": layers,
-        "delay": arguments.delay,
-        "environment": environment(generator.status),
-        "answers": answers,
-    }
-    write_atomically(arguments.out, json.dumps(data, indent=1) + "\n")
-    sys.stdout.write(table(data) + "\n")
+def main(
+    out: Annotated[Path, option("Raw data; with --figure it is read.")],
+    figure_path: Annotated[Path | None, option("Draw this picture of the raw data.", "--figure")] = None,
+    target: Target = None,
+    max_memory: Annotated[str, option("Memory that holds only the embeddings.")] = "cpu:130MB",
+    delay: Annotated[float, option("Seconds that each layer on disk sleeps.")] = 0.01,
+    limit: Limit = 8,
+    tokens: Length = 24,
+    temperatures: Temperatures = "0,1",
+) -> None:
+    """Measure the speedup with layers on disk, or draw the result."""
+    if figure_path is None:
+        # Processor time is that of one thread
+        torch.set_num_threads(1)
+        generator = JakiroGenerator.from_pretrained(target, device="auto", max_memory=max_memory)
+        layers = slow_layers(generator, delay)
+        answers = measure(generator, limit, tokens, comma_list("--temperatures", temperatures, float))
+        names = {"target": generator.target.name, "head": generator.head["name"]}
+        write_numbers(out, generator.status, **names, layers=layers, delay=delay, answers=answers)
+    data = json.loads(out.read_text(encoding="utf-8"))
+    typer.echo(table(data))
+    if figure_path is not None:
+        figure(data).write_image(figure_path, width=760, height=420, scale=2)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

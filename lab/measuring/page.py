@@ -4,7 +4,6 @@ Page, model and browser share the machine's cores. Run it on a quiet machine; it
 status is 1 if a goal was missed.
 """
 
-import argparse
 import operator
 import shutil
 import statistics
@@ -14,15 +13,21 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
 
+import gradio as gr
+import typer
 from playwright.sync_api import sync_playwright
 
 from app.devices.base import Event
 from app.devices.local import LocalDevice
 from app.page import build as page
+from app.serving.limits import Limits
 from app.words import page as words
+from jakiro import JakiroGenerator
+from jakiro.cli.options import option
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafters.registry import DEFAULT
+from lab.commands import Length, run
 from tests.app.conftest import BROWSERS, FLAGS
 
 GOALS = {
@@ -62,10 +67,18 @@ print(count)
 
 
 class Watched(LocalDevice):
-    """A local device that stores the time of its last event and the duration of the answer."""
+    """A local device with the default pair that stores the time of its last event and the duration of the answer."""
 
     last_event = seconds = 0.0
     events: list[Event]
+
+    def __init__(self) -> None:
+        super().__init__(JakiroGenerator.from_pretrained)
+
+    def wait_until_loaded(self) -> None:
+        """Wait until the page has loaded the model and measured the costs of its passes."""
+        while self.generator is None:
+            time.sleep(0.5)
 
     def answer(self, asking, halt, prefixes=None) -> Iterator[Event]:
         self.events, start = [], time.time()
@@ -155,21 +168,16 @@ def drain(address: str, length: int) -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def decode_without_page(generator, length: int) -> list[Event]:
+def decode_without_page(generator: JakiroGenerator, length: int) -> list[Event]:
     """Return the steps of the same answer as events, decoded without server and browser.
 
     It runs in a thread that ends, like answers of the page: OpenMP keeps workers for every living thread, and with more
     workers than cores none of them waits at barriers any more, which costs a fifth of the speed.
     """
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_decode, generator, length).result()
-
-
-def _decode(generator, length: int) -> list[Event]:
     tree = TreeConfig(nodes=TREE["candidates"] + 1, depth=TREE["levels"], policy="fixed")
-    messages = [{"role": "user", "content": QUESTION}]
-    stream = generator.stream(messages, SamplingParams(max_new_tokens=length), tree=tree)
-    return [("step", "jakiro", step) for step in stream]
+    with ThreadPoolExecutor(1) as thread:
+        trace = thread.submit(generator.run, QUESTION, SamplingParams(max_new_tokens=length), tree=tree).result()
+    return [("step", "jakiro", step) for step in trace.steps]
 
 
 def show(title: str, numbers: dict[str, float]) -> bool:
@@ -181,7 +189,7 @@ def show(title: str, numbers: dict[str, float]) -> bool:
             reached.append(meets(value, bound))
         verdict = f"{goal:>10}  {'yes' if reached[-1] else 'NO'}" if meets else ""
         lines.append(f"  {name:<28}{value:>10.2f}{verdict}".rstrip())
-    sys.stdout.write("\n".join(["", title, *lines, ""]))
+    typer.echo("\n".join(["", title, *lines]))
     return all(reached)
 
 
@@ -193,34 +201,29 @@ def typical(rounds: list[dict]) -> dict:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=900, help="tokens per answer; 900 are about 500 steps")
-    parser.add_argument("--rounds", type=int, default=2, help="number of measurements of each mode, interleaved")
-    arguments = parser.parse_args()
+def open_page(device, limits: Limits | None = None) -> tuple[gr.Blocks, str]:
+    """Serve a page with this device; return it and its address."""
+    blocks = page.build(device, limits)
+    return blocks, page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
 
-    def load():
-        from jakiro import JakiroGenerator
 
-        generator = JakiroGenerator.from_pretrained()
-        # The page measures this before its first answer
-        generator.profile_of(DEFAULT)
-        return generator
-
-    device = Watched(load)
-    blocks = page.build(device)
-    address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    while device.generator is None:
-        time.sleep(0.5)
+def main(
+    length: Length = 900,
+    rounds: Annotated[int, option("Number of measurements of each mode, interleaved.")] = 2,
+) -> None:
+    """Measure the costs of watching; 900 tokens are about 500 steps."""
+    device = Watched()
+    blocks, address = open_page(device)
+    device.wait_until_loaded()
     live, speeds = [], {"alone": [], "drained": [], "watched": []}
     path = next(executable for name in BROWSERS if (executable := shutil.which(name)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
-        for _ in range(arguments.rounds):
-            speeds["alone"].append(speed(decode_without_page(device.generator, arguments.length)))
-            drain(address, arguments.length)
+        for _ in range(rounds):
+            speeds["alone"].append(speed(decode_without_page(device.generator, length)))
+            drain(address, length)
             speeds["drained"].append(speed(device.events))
-            live.append(watch(browser, address, device, arguments.length, frames=False))
+            live.append(watch(browser, address, device, length, frames=False))
             speeds["watched"].append(speed(device.events))
         medians = {name: statistics.median(values) for name, values in speeds.items()}
         share = {name: 100 * value / medians["alone"] for name, value in medians.items()}
@@ -234,15 +237,15 @@ def main() -> int:
         blocks.close()
         # As on a GPU: the page sends at its full rate if the model does not use the same cores
         recorded = Recorded(device.events, device.status | {"device": "cuda"})
-        blocks = page.build(recorded)
-        address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-        fed = watch(browser, address, recorded, arguments.length, frames=True)
+        blocks, address = open_page(recorded)
+        fed = watch(browser, address, recorded, length, frames=True)
         fed = {f"{name}, recorded": value for name, value in fed.items()}
         reached.append(show(f"Browser fed with recorded steps, one every {1000 * RECORDED_STEP_SECONDS:.0f} ms", fed))
         blocks.close()
         browser.close()
-    return 0 if all(reached) else 1
+    if not all(reached):
+        sys.exit(1)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -4,21 +4,23 @@ The prediction of an edit is the code before it. All lanes alternate at every ed
 be equal. Ten edits in five rounds take about two minutes.
 """
 
-import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from jakiro import JakiroGenerator
-from jakiro.bench.environment import environment
+from jakiro.cli.options import Target, option
 from jakiro.config import SamplingParams
 from jakiro.drafters.prediction import PROPOSER
-from jakiro.system import write_atomically
 from jakiro.trace import Trace
+from lab.commands import Length, Out, run
 from lab.figures import markdown, pooled_speedup
-from lab.measuring.lanes import rotated
+from lab.measuring.lanes import Answer, alternate, decoded, write_numbers
 
 EDITS = Path(__file__).resolve().parent.parent / "assets" / "edits.json"
 PROMPT = "{instruction} Write the whole code again, with no other change.\n\n```\n{code}\n```"
@@ -53,23 +55,19 @@ def measure(
     Raises:
         RuntimeError: the texts of two lanes differ.
     """
+
+    def answer(edit: Mapping, lane: str) -> Answer:
+        method, has_prediction = LANES[lane]
+        code = edit["code"] if has_prediction else ""
+        trace = generator.run(PROMPT.format_map(edit), sampling, method, prediction=code)
+        proposed, accepted = count_predicted(trace)
+        return trace, decoded(trace) | {"proposed": proposed, "accepted": accepted}
+
     results = [{lane: Counter() for lane in LANES} for _ in edits]
     for turn in range(rounds):
         for number, edit in enumerate(edits):
-            texts = set()
-            for lane in rotated(LANES, turn + number):
-                method, has_prediction = LANES[lane]
-                code = edit["code"] if has_prediction else ""
-                trace = generator.run(PROMPT.format_map(edit), sampling, method, prediction=code)
-                texts.add(trace.text)
-                proposed, accepted = count_predicted(trace)
-                # The prefill computes the first token
-                results[number][lane].update(
-                    seconds=trace.decode_seconds, tokens=len(trace.token_ids) - 1, steps=len(trace.steps),
-                    proposed=proposed, accepted=accepted,
-                )  # fmt: skip
-            if len(texts) > 1:
-                raise RuntimeError(f"The texts of the lanes differ: {edit['instruction']}")
+            for lane, numbers in alternate(LANES, turn + number, partial(answer, edit)).items():
+                results[number][lane].update(numbers)
     return results
 
 
@@ -94,24 +92,20 @@ def table(results: Sequence[Mapping[str, Mapping]]) -> str:
     return markdown(columns, rows)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure predicted outputs on ten code edits.")
-    parser.add_argument("--target", help="target model")
-    parser.add_argument("--rounds", type=int, default=5, help="answers of each lane to each edit")
-    parser.add_argument("--length", type=int, default=160, help="tokens of an answer")
-    parser.add_argument("--temperature", type=float, default=0.0, help="sampling temperature")
-    parser.add_argument("--out", type=Path, help="JSON file for all numbers")
-    arguments = parser.parse_args()
-    generator = JakiroGenerator.from_pretrained(arguments.target)
+def main(
+    target: Target = None,
+    rounds: Annotated[int, option("Answers of each lane to each edit.")] = 5,
+    length: Length = 160,
+    temperature: Annotated[float, option("Sampling temperature.")] = 0.0,
+    out: Out = None,
+) -> None:
+    """Measure predicted outputs on ten code edits."""
+    generator = JakiroGenerator.from_pretrained(target)
     edits = json.loads(EDITS.read_text(encoding="utf-8"))
-    sampling = SamplingParams(arguments.temperature, max_new_tokens=arguments.length, seed=1)
-    results = measure(generator, edits, sampling, arguments.rounds)
-    sys.stdout.write(f"{table(results)}\n")
-    if arguments.out:
-        content = {"environment": environment(generator.status), "rounds": arguments.rounds, "edits": results}
-        write_atomically(arguments.out, json.dumps(content, indent=1) + "\n")
-    return 0
+    results = measure(generator, edits, SamplingParams(temperature, max_new_tokens=length, seed=1), rounds)
+    typer.echo(table(results))
+    write_numbers(out, generator.status, rounds=rounds, edits=results)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

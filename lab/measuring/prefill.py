@@ -4,27 +4,28 @@ Every lane reads the same tokens up to the last position's logits. Lanes alterna
 one each time, so that other programs on the machine slow down all of them equally.
 """
 
-import argparse
-import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 
 from jakiro.bench.environment import environment
+from jakiro.cli.options import option
 from jakiro.loading import weights
 from jakiro.loading.embedded import EMBEDDED_TARGET
 from jakiro.models.target import TargetModel
 from jakiro.prompts import load_questions
 from jakiro.system import assets_folder, comma_list, write_atomically
 from lab import raw
-from lab.peers.llama import LLAMA_CPP, LlamaCppRunner
+from lab.commands import Out, run
+from lab.measuring.lanes import rotated
+from lab.peers.llama import LLAMA_CPP, LlamaCppRunner, is_installed
 
 OURS, STOCK = "Jakiro", "transformers"
-LENGTHS = (30, 500, 3800)
 
 # Reads token ids up to the last position's logits; returns the seconds
 Reader = Callable[[Sequence[int]], float]
@@ -57,43 +58,28 @@ def read_prompts(
     Args:
         token_ids: at least as many as the longest length.
     """
-    lanes = list(readers)
     for length in lengths:
         prompt = list(token_ids[:length])
-        seconds: dict[str, list[float]] = {lane: [] for lane in lanes}
-        for lane in lanes:
-            readers[lane](prompt)
+        seconds: dict[str, list[float]] = {lane: [] for lane in readers}
+        for read in readers.values():
+            read(prompt)
         for number in range(rounds):
-            for offset in range(len(lanes)):
-                lane = lanes[(number + offset) % len(lanes)]
+            for lane in rotated(readers, number):
                 seconds[lane].append(readers[lane](prompt))
         yield Reading(length, {lane: tuple(times) for lane, times in seconds.items()})
 
 
-def our_reader(target) -> Reader:
-    """Return a reader that runs `TargetModel.prefill` into a new cache, as at the start of every answer."""
-
-    def read(prompt: Sequence[int]) -> float:
-        ids = torch.tensor(prompt, device=target.device)
-        start = time.perf_counter()
-        _, logits = target.prefill(ids, target.new_cache(len(prompt)))
-        logits.argmax().item()
-        return time.perf_counter() - start
-
-    return read
-
-
-def stock_reader(model) -> Reader:
-    """Return a reader that runs a stock transformers model with a cache, as at the start of its `generate`."""
+def timed(read: Callable[[torch.Tensor], torch.Tensor]) -> Reader:
+    """Return a reader with the function from (tokens,) ids to the logits of the last one."""
 
     @torch.inference_mode()
-    def read(prompt: Sequence[int]) -> float:
-        ids = torch.tensor([prompt], device=model.device)
+    def reader(prompt: Sequence[int]) -> float:
+        ids = torch.tensor(prompt)
         start = time.perf_counter()
-        model(input_ids=ids, use_cache=True, logits_to_keep=1).logits.argmax().item()
+        read(ids).argmax().item()
         return time.perf_counter() - start
 
-    return read
+    return reader
 
 
 def long_text(tokenizer, count: int) -> list[int]:
@@ -109,36 +95,32 @@ def sentence_of(reading: Reading) -> str:
     return f"{reading.num_tokens:,} tokens: {lanes} tokens/s; Jakiro has {100 * reading.share:.0f} % of the best."
 
 
-def as_json(stamp: dict, rounds: int, readings: Sequence[Reading]) -> str:
-    """Return environment and readings as JSON, one line per length.
-
-    Args:
-        stamp: output of `environment`.
-    """
-    return raw.lines({"environment": stamp, "rounds": rounds}, "readings", [asdict(reading) for reading in readings])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Read prompts of several lengths in every lane, alternately.")
-    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="comma-separated numbers of tokens")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="write the seconds of every reading to this JSON file")
-    chosen = parser.parse_args()
-    lengths = comma_list("--lengths", chosen.lengths, int)
+def main(
+    lengths: Annotated[str, option("Comma list of numbers of tokens.")] = "30,500,3800",
+    rounds: Annotated[int, option("Readings of each prompt in each lane.")] = 5,
+    out: Out = None,
+) -> None:
+    """Read prompts of several lengths in every lane, alternately."""
+    chosen = comma_list("--lengths", lengths, int)
     model, tokenizer, sha256 = weights.load_target(None, "cpu", torch.float32)
     target = TargetModel(model, tokenizer, EMBEDDED_TARGET, sha256)
     stock = weights.load_target(None, "cpu", torch.float32)[0]
-    readers = {OURS: our_reader(target), STOCK: stock_reader(stock)}
-    if importlib.util.find_spec("llama_cpp") is not None:
+    # Both read into a new cache, as at the start of every answer
+    readers = {
+        OURS: timed(lambda ids: target.prefill(ids, target.new_cache(len(ids)))[1]),
+        STOCK: timed(lambda ids: stock(input_ids=ids[None], use_cache=True, logits_to_keep=1).logits),
+    }
+    if is_installed():
         readers[LLAMA_CPP] = LlamaCppRunner(LLAMA_CPP, EMBEDDED_TARGET, torch.get_num_threads()).read
     readings = []
-    for reading in read_prompts(readers, long_text(tokenizer, max(lengths)), lengths, chosen.rounds):
+    for reading in read_prompts(readers, long_text(tokenizer, max(chosen)), chosen, rounds):
         readings.append(reading)
-        print(sentence_of(reading), flush=True)  # noqa: T201 - the result of the command
-    if chosen.out is not None:
+        typer.echo(sentence_of(reading))
+    if out is not None:
         about = {"target": target.name, "device": "cpu", "dtype": "float32", "compiled": target.compiled}
-        write_atomically(chosen.out, as_json(environment(about), chosen.rounds, readings))
+        head = {"environment": environment(about), "rounds": rounds}
+        write_atomically(out, raw.lines(head, "readings", [asdict(reading) for reading in readings]))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -4,18 +4,19 @@ Plain decoding and Jakiro alternate at each prompt in one process; their texts m
 machine; ten prompts take about four minutes.
 """
 
-import argparse
-import json
-import sys
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
+from typing import Annotated
+
+import typer
 
 from jakiro import JakiroGenerator
-from jakiro.bench.environment import environment
+from jakiro.cli.options import option
 from jakiro.config import AUTOMATIC_TREE, Grammar, SamplingParams, TreeConfig
 from jakiro.prompts import load_questions
-from jakiro.system import write_atomically
+from lab.commands import Length, Limit, Out, run
 from lab.figures import markdown, pooled_speedup
+from lab.measuring.lanes import Answer, alternate, decoded, write_numbers
 
 SCHEMA = {
     "type": "object",
@@ -39,25 +40,25 @@ SETTINGS = {
 METHODS = ("autoregressive", "jakiro")
 
 
-def numbers(trace) -> dict:
-    """Return the numbers of an answer; the first token is not counted, because the prompt's pass computes it."""
-    seconds, tokens = trace.decode_seconds, len(trace.token_ids) - 1
-    return {"seconds": round(seconds, 4), "tokens": tokens, "steps": len(trace.steps), "tau": trace.tau}
-
-
 def measure(generator: JakiroGenerator, length: int, limit: int, tree: TreeConfig) -> dict[str, list[dict]]:
-    """Return a list of prompts by setting; each prompt is a dict by method."""
+    """Return a list of prompts by setting; each prompt is a dict of numbers by method.
+
+    Raises:
+        RuntimeError: the texts of the methods differ.
+    """
+
+    def answer(prompt: str, sampling: SamplingParams, method: str) -> Answer:
+        trace = generator.run(prompt, sampling, method, tree)
+        return trace, decoded(trace) | {"tau": trace.tau}
+
     results = {name: [] for name in SETTINGS}
     for seed, question in enumerate(load_questions(limit=limit)):
         for name, sampling in SETTINGS.items():
             seeded = replace(sampling, max_new_tokens=length, seed=seed)
             prompt = question.turns[0] + (" Answer in JSON." if sampling.grammar else "")
-            order = METHODS if seed % 2 == 0 else METHODS[::-1]
-            traces = {method: generator.run(prompt, seeded, method, tree) for method in order}
-            if len({tuple(trace.token_ids) for trace in traces.values()}) > 1:
-                raise RuntimeError(f"The texts of the methods differ for setting {name} and prompt: {prompt}")
-            if all(len(trace.token_ids) > 1 for trace in traces.values()):
-                results[name].append({method: numbers(trace) for method, trace in traces.items()})
+            by_method = alternate(METHODS, seed, partial(answer, prompt, seeded))
+            if all(numbers["tokens"] for numbers in by_method.values()):
+                results[name].append(by_method)
     return results
 
 
@@ -76,23 +77,20 @@ def table(results: dict[str, list[dict]]) -> str:
     return markdown(["setting", "speed", "tokens per step"], rows)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=96, help="tokens per answer")
-    parser.add_argument("--limit", type=int, default=10, help="number of prompts, alternately from all categories")
-    parser.add_argument("--nodes", type=int, help="nodes of trees of one size, root included; default: automatic")
-    parser.add_argument("--depth", type=int, default=1, help="depth of trees of one size")
-    parser.add_argument("--out", type=Path, help="write all numbers to this JSON file")
-    arguments = parser.parse_args()
-    tree = AUTOMATIC_TREE if arguments.nodes is None else TreeConfig(depth=arguments.depth, nodes=arguments.nodes)
+def main(
+    length: Length = 96,
+    limit: Limit = 10,
+    nodes: Annotated[int | None, option("Nodes of trees of one size, root included; default: automatic.")] = None,
+    depth: Annotated[int, option("Depth of trees of one size.")] = 1,
+    out: Out = None,
+) -> None:
+    """Measure plain decoding and Jakiro under sampling settings and a grammar."""
+    tree = AUTOMATIC_TREE if nodes is None else TreeConfig(depth=depth, nodes=nodes)
     generator = JakiroGenerator.from_pretrained()
-    results = measure(generator, arguments.length, arguments.limit, tree)
-    sys.stdout.write(f"{table(results)}\n")
-    if arguments.out:
-        content = {"environment": environment(generator.status), "tree": str(tree), "settings": results}
-        write_atomically(arguments.out, json.dumps(content, indent=1) + "\n")
-    return 0
+    results = measure(generator, length, limit, tree)
+    typer.echo(table(results))
+    write_numbers(out, generator.status, tree=str(tree), settings=results)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

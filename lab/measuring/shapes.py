@@ -4,21 +4,19 @@ One head drafts all lanes, which alternate at each prompt in one process; their 
 machine; eight kinds of four prompts at two temperatures take about six minutes.
 """
 
-import argparse
-import json
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from statistics import median
 
+import typer
+
 from jakiro import JakiroGenerator
-from jakiro.bench.environment import environment
+from jakiro.cli.options import Target
 from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafters.registry import DEFAULT, PLAIN
-from jakiro.prompts import load_questions
-from jakiro.system import write_atomically
+from jakiro.system import comma_list
+from lab.commands import Length, Limit, Out, Temperatures, run
 from lab.figures import markdown
-from lab.measuring.lanes import rotated
+from lab.measuring.lanes import Answer, answer_questions, decoded, write_numbers
 
 LANES = {
     "plain": ROOT_ONLY,
@@ -38,21 +36,14 @@ def measure(generator: JakiroGenerator, limit: int, length: int, temperatures: I
     Raises:
         RuntimeError: the texts of two lanes differ.
     """
-    answers = []
-    for number, question in enumerate(load_questions(limit=limit)):
-        for temperature in temperatures:
-            sampling, texts = SamplingParams(temperature, seed=number, max_new_tokens=length), set()
-            for lane in rotated(LANES, number):
-                method = PLAIN if lane == "plain" else DEFAULT
-                trace = generator.run(question.turns[0], sampling, method.name, LANES[lane])
-                texts.add(trace.text)
-                place = {"prompt": number, "category": question.category, "temperature": temperature, "lane": lane}
-                # The prefill computes the first token
-                counts = {"tokens": len(trace.token_ids) - 1, "steps": len(trace.steps)}
-                answers.append(place | {"seconds": trace.decode_seconds} | counts)
-            if len(texts) > 1:
-                raise RuntimeError(f"The texts of the lanes differ at temperature {temperature}: {question.turns[0]}")
-    return [answer for answer in answers if answer["tokens"]]
+
+    def answer(prompt: str, sampling: SamplingParams, lane: str) -> Answer:
+        method = PLAIN if lane == "plain" else DEFAULT
+        trace = generator.run(prompt, sampling, method.name, LANES[lane])
+        return trace, decoded(trace)
+
+    answers = answer_questions(LANES, answer, limit, length, temperatures)
+    return [numbers for numbers in answers if numbers["tokens"]]
 
 
 def table(answers: list[dict], temperature: float) -> str:
@@ -79,24 +70,17 @@ def tokens_per_step(answers: list[dict], category: str) -> float:
     return sum(row["tokens"] for row in rows) / sum(row["steps"] for row in rows)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure trees and chains of draft tokens.")
-    parser.add_argument("--target", help="target model")
-    parser.add_argument("--limit", type=int, default=32, help="prompts, from all kinds in turn")
-    parser.add_argument("--length", type=int, default=128, help="tokens of an answer")
-    parser.add_argument("--temperatures", default="0,1", help="comma list")
-    parser.add_argument("--out", type=Path, help="JSON file for all numbers")
-    arguments = parser.parse_args()
-    generator = JakiroGenerator.from_pretrained(arguments.target)
-    temperatures = [float(part) for part in arguments.temperatures.split(",")]
-    answers = measure(generator, arguments.limit, arguments.length, temperatures)
-    for temperature in temperatures:
-        sys.stdout.write(f"{table(answers, temperature)}\n\n")
-    if arguments.out:
-        content = {"environment": environment(generator.status), "answers": answers}
-        write_atomically(arguments.out, json.dumps(content, indent=1) + "\n")
-    return 0
+def main(
+    target: Target = None, limit: Limit = 32, length: Length = 128, temperatures: Temperatures = "0,1", out: Out = None
+) -> None:
+    """Measure trees and chains of draft tokens."""
+    generator = JakiroGenerator.from_pretrained(target)
+    chosen = comma_list("--temperatures", temperatures, float)
+    answers = measure(generator, limit, length, chosen)
+    for temperature in chosen:
+        typer.echo(f"{table(answers, temperature)}\n")
+    write_numbers(out, generator.status, answers=answers)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

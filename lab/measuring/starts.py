@@ -4,27 +4,29 @@
 a visitor does, so it does not import the page.
 """
 
-import argparse
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import typer
+
 from jakiro.drafters.registry import DEFAULT
 from jakiro.loading.embedded import wheel_path
 from jakiro.progress import CAPTURE, STEPS
+from lab.commands import run
+from tests.server.served import any_port
 
-ROOT = Path(__file__).resolve().parents[2]
+PAGE = (sys.executable, str(Path(__file__).resolve().parents[2] / "app.py"), "--fixed-model")
 QUESTION = "Why is the sky blue?"
 MOST_SECONDS = 900
 _LOOK_SECONDS = 0.05
@@ -66,30 +68,21 @@ def _provide(cache: Path) -> None:
         shutil.copyfile(wheel, copy)
 
 
-def _together(pages: int, command: Sequence[str], environment: dict[str, str]) -> list[Start]:
-    """Start several pages at the same moment; raises as `started`."""
-    with ThreadPoolExecutor(pages) as threads:
-        return list(threads.map(lambda _: started(command, environment), range(pages)))
-
-
-def started(command: Sequence[str], environment: dict[str, str]) -> Start:
+def started(environment: dict[str, str]) -> Start:
     """Start a page, send one question and end it.
 
     Args:
-        command: a command that accepts `--host` and `--port`.
         environment: additional environment variables.
 
     Raises:
         OSError: the page ended, failed to load its model, or took longer than `MOST_SECONDS`.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = any_port()
     address = f"http://127.0.0.1:{port}"
     begin = time.perf_counter()
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            [*PAGE, "--host", "127.0.0.1", "--port", str(port)],
             env=os.environ | environment, stdout=said, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
@@ -153,8 +146,7 @@ def _get(address: str) -> bytes:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    page = (sys.executable, str(ROOT / "app.py"), "--fixed-model")
+    """Measure starts of the page with an empty cache, a warm cache, no compiler, and two pages at once."""
     with tempfile.TemporaryDirectory(prefix="jakiro-start-") as folder:
         nothing = Path(folder) / "nothing"
         nothing.mkdir()
@@ -167,9 +159,10 @@ def main() -> None:
         ):
             path = Path(folder) / cache
             _provide(path)
-            for start in _together(pages, page, environment | {"JAKIRO_CACHE": str(path)}):
-                print(f"{about}: {start}", flush=True)  # noqa: T201
+            with ThreadPoolExecutor(pages) as threads:
+                for start in threads.map(started, [environment | {"JAKIRO_CACHE": str(path)}] * pages):
+                    typer.echo(f"{about}: {start}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -2,12 +2,4 @@
 
 from lab.methods import distillspec, exit, gsd, mcsd_exit, mcsd_replacing, s2d, skip
 
-METHODS = (
-    mcsd_replacing.METHOD,
-    gsd.METHOD,
-    skip.METHOD,
-    exit.METHOD,
-    distillspec.METHOD,
-    s2d.METHOD,
-    mcsd_exit.METHOD,
-)
+METHODS = tuple(method.METHOD for method in (mcsd_replacing, gsd, skip, exit, distillspec, s2d, mcsd_exit))

@@ -4,33 +4,52 @@ It replaces a small draft model where none exists. Draft & Verify and LayerSkip 
 draft by early exit; they add only an output function, this method adds one layer.
 """
 
+from collections.abc import Callable
 from functools import partial
 
-from jakiro.drafters.base import Needs, Proposer
+from jakiro.drafters.base import Method, Needs, Proposer
 from jakiro.drafters.head import HeadDrafter, head_method
 from jakiro.heads.kind import HeadKind
+from lab.layers import exit_learning
 from lab.layers.exit_head import ExitConfig, ExitHead
 
 LAYERS_BELOW = 4
 PROPOSERS = (Proposer("exit", "Early exit", "The target's first layers and one trained layer on top of them."),)
-KIND = HeadKind(config=ExitConfig, network=ExitHead)
-exit_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 
 
-def asks_for(method: str) -> str:
-    """Return what a method needs if `lab.training.exits` trains its heads."""
-    return f"a head that `python -m lab.training.exits --method {method}` trains, given with --head"
+def exit_method(
+    name: str,
+    config: type[ExitConfig],
+    proposers: tuple[Proposer, ...],
+    network: type[ExitHead] = ExitHead,
+    exit_layers: tuple[int, ...] = (LAYERS_BELOW,),
+    drafter: Callable[..., HeadDrafter] | None = None,
+    **about: str,
+) -> Method:
+    """Return a method whose heads `lab.training.exits` trains.
+
+    Args:
+        drafter: by default, drafts trees as with any head.
+        about: title, sentence and paper.
+    """
+    kind = HeadKind.of(config, network, exit_learning)
+    return head_method(
+        drafter or partial(HeadDrafter, proposers=proposers, has_evidence=False),
+        Needs(head=(kind.name,), layers=True),
+        name=name,
+        kind=kind,
+        proposers=proposers,
+        trains={"exit_layers": exit_layers},
+        asks=f"a head that `python -m lab.training.exits --method {name}` trains, given with --head",
+        **about,
+    )
 
 
-METHOD = head_method(
-    exit_drafter,
-    Needs(head=(KIND.name,), layers=True),
-    name="exit",
+METHOD = exit_method(
+    "exit",
+    ExitConfig,
+    PROPOSERS,
     title="Early exit",
     sentence="The target's first four layers and one trained layer draft a tree; the whole target checks it.",
     paper="2404.16710",
-    proposers=PROPOSERS,
-    kind=KIND,
-    trains={"exit_layers": (LAYERS_BELOW,)},
-    asks=asks_for("exit"),
 )

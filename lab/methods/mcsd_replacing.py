@@ -54,12 +54,8 @@ class ReplacingGrower(StaticGrower):
         repeated = ((indices[:, :, None] == indices[:, None, :]) & earlier).any(-1)
         estimates = log_q.log_softmax(-1).gather(-1, indices)
         proposers = torch.zeros_like(indices) if offsets is None else scores.proposers(offsets, indices)
-        return Children(
-            self.head.draft_token_ids[indices],
-            estimates.masked_fill(repeated, -torch.inf),
-            estimates.exp(),
-            proposers,
-        )
+        kept = estimates.masked_fill(repeated, -torch.inf)
+        return Children(self.head.draft_token_ids[indices], kept, estimates.exp(), proposers)
 
     def _num_kept(self, candidates: Candidates) -> int:
         return sum(torch.isfinite(candidates.scores).tolist())

@@ -7,22 +7,21 @@ a confident exit, the deepest one drafts a single level.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 
-from jakiro.drafters.base import Needs, Proposal, Proposer
-from jakiro.drafters.head import HeadDrafter, head_method
+from jakiro.drafters.base import Proposal, Proposer
+from jakiro.drafters.head import HeadDrafter
 from jakiro.drafters.tree_growth import Children, TreeGrower
 from jakiro.heads.calibration import Calibration
-from jakiro.heads.kind import HeadKind
 from jakiro.heads.layers import row_output
 from lab.layers.exit_head import NestedConfig, NestedHead
-from lab.methods.exit import LAYERS_BELOW, asks_for
+from lab.methods.exit import LAYERS_BELOW, exit_method
 
 EXITS = (2, LAYERS_BELOW)
 # An exit is confident if its most likely token has at least this probability
 THRESHOLD = 0.5
-KIND = HeadKind(config=NestedConfig, network=NestedHead)
 
 
 def proposers_of(exits: tuple[int, ...]) -> tuple[Proposer, ...]:
@@ -65,20 +64,18 @@ class NestedGrower(TreeGrower):
         return children._replace(proposers=torch.full_like(children.proposers, self.exit))
 
 
-def nested_drafter(head: NestedHead, info: dict | None = None) -> HeadDrafter:
-    """Return a drafter with nested exits."""
-    return HeadDrafter(head, info, NestedGrower, proposers_of(head.config.exit_layers), has_evidence=False)
+nested_drafter = partial(
+    HeadDrafter, grower=NestedGrower, proposers=lambda config: proposers_of(config.exit_layers), has_evidence=False
+)
 
-
-METHOD = head_method(
+METHOD = exit_method(
+    "s2d",
+    NestedConfig,
+    proposers_of(EXITS),
+    NestedHead,
+    EXITS,
     nested_drafter,
-    Needs(head=(KIND.name,), layers=True),
-    name="s2d",
     title="S2D",
     sentence="A draft of nested exits from the target's first layers; the first confident exit drafts.",
     paper="2407.01955",
-    proposers=proposers_of(EXITS),
-    kind=KIND,
-    trains={"exit_layers": EXITS},
-    asks=asks_for("s2d"),
 )

@@ -31,14 +31,8 @@ class SkippingHead(DraftHead):
 
     def __init__(self, target: TargetModel, plan: LayerPlan) -> None:
         rows = min(DRAFT_VOCABULARY, target.vocab_size)
-        super().__init__(
-            DraftConfig(
-                hidden_size=target.hidden_size,
-                vocab_size=target.vocab_size,
-                draft_vocab_size=rows,
-                calibration=plan.calibration,
-            )
-        )
+        sizes = {"hidden_size": target.hidden_size, "vocab_size": target.vocab_size, "draft_vocab_size": rows}
+        super().__init__(DraftConfig(**sizes, calibration=plan.calibration))
         self.draft_token_ids = torch.arange(rows, device=target.device)
         self.embedding, self.output_weight = target.embedding, looked_up(target.output_weight, self.draft_token_ids)
         self._layers = LayerSubset(target, plan.kept)

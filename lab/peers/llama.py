@@ -25,6 +25,11 @@ LLAMA_CPP, LLAMA_CPP_LOOKUP = "llama-cpp", "llama-cpp-lookup"
 WORKER = (sys.executable, "-P", str(Path(__file__).with_name("llama_worker.py")))
 
 
+def is_installed() -> bool:
+    """Return whether llama-cpp-python is installed."""
+    return importlib.util.find_spec("llama_cpp") is not None
+
+
 class LlamaCppRunner:
     """Callable that answers one turn with llama.cpp, timed from the first token as in our own clock.
 
@@ -38,7 +43,7 @@ class LlamaCppRunner:
     """
 
     def __init__(self, method: str, target: str, threads: int) -> None:
-        if importlib.util.find_spec("llama_cpp") is None:
+        if not is_installed():
             raise ValueError(f"The method {method} needs llama-cpp-python; run “pip install llama-cpp-python”.")
         model = weights.gguf_path(resolve(target, NO_HEAD))
         if model is None:

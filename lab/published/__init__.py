@@ -7,10 +7,4 @@ lab.published`.
 from lab.published import aded, mcsd, mcsd_improved, recycling
 from lab.published.gumiho import drafting as gumiho
 
-METHODS = (
-    recycling.METHOD,
-    aded.METHOD,
-    mcsd.METHOD,
-    mcsd_improved.METHOD,
-    gumiho.METHOD,
-)
+METHODS = tuple(method.METHOD for method in (recycling, aded, mcsd, mcsd_improved, gumiho))

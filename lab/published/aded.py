@@ -124,11 +124,7 @@ class TrigramSession(DraftSession):
     def _children(self, node: Guess, width: int) -> list[Guess]:
         """Return the best successors of the node and the token before it, the most likely first."""
         before = self.tokens[-2] if node.parent is None else node.parent.token_id
-        token_ids, counts = self.table.after(before, node.token_id)
-        total = dict(zip(token_ids, map(float, counts), strict=True))
-        live = self.own.get((before, node.token_id), {})
-        for token_id, count in live.items():
-            total[token_id] = total.get(token_id, 0.0) + LIVE_WEIGHT * count
+        table, live, total = self._successors(before, node.token_id)
         if not total:
             return []
         seen = sum(total.values())
@@ -141,7 +137,6 @@ class TrigramSession(DraftSession):
         top = max(ranks.values())
         log_sum = top + math.log(sum(math.exp(rank - top) for rank in ranks.values()))
         log_coverage = math.log(self.hits[kind] / self.tries[kind])
-        table = set(token_ids)
         children = []
         for token_id in sorted(ranks, key=lambda token: (-ranks[token], token))[:width]:
             both = token_id in table and token_id in live
@@ -157,6 +152,15 @@ class TrigramSession(DraftSession):
             )
         return children
 
+    def _successors(self, first: int, second: int) -> tuple[set[int], dict[int, int], dict[int, float]]:
+        """Return two tokens' successors in the table, the counts in this answer, and the weighted counts of both."""
+        token_ids, counts = self.table.after(first, second)
+        live = self.own.get((first, second), {})
+        total = dict(zip(token_ids, map(float, counts), strict=True))
+        for token_id, count in live.items():
+            total[token_id] = total.get(token_id, 0.0) + LIVE_WEIGHT * count
+        return set(token_ids), live, total
+
     def observe(self, committed: Committed) -> None:
         for token_id in committed.token_ids:
             self._judge(token_id)
@@ -164,12 +168,11 @@ class TrigramSession(DraftSession):
 
     def _judge(self, token_id: int) -> None:
         """Count whether the token was among the successors of the two tokens before it."""
-        successors, counts = self.table.after(self.tokens[-2], self.tokens[-1])
-        live = self.own.get((self.tokens[-2], self.tokens[-1]), {})
-        seen = sum(counts) + LIVE_WEIGHT * sum(live.values())
-        if seen:
-            self.tries[_class_of(seen)] += 1
-            self.hits[_class_of(seen)] += token_id in live or token_id in successors
+        _, _, total = self._successors(*self.tokens[-2:])
+        if total:
+            kind = _class_of(sum(total.values()))
+            self.tries[kind] += 1
+            self.hits[kind] += token_id in total
 
     def _append(self, token_ids: Sequence[int]) -> None:
         for token_id in token_ids:

@@ -87,15 +87,9 @@ class TrigramTable:
         """Write one compressed file atomically."""
         first, second = np.divmod(self.pairs, self.vocab_size)
         about = (self.manifest or {}) | {"vocab_size": self.vocab_size, "tokenizer": self.tokenizer}
-        columns = {
-            "first": first,
-            "second": second,
-            "lengths": np.diff(self.starts),
-            "token_ids": self.token_ids,
-            "counts": np.minimum(self.counts, _TOP_COUNT),
-        }
+        columns = {"first": first, "second": second, "lengths": np.diff(self.starts)}
+        columns |= {"token_ids": self.token_ids, "counts": np.minimum(self.counts, _TOP_COUNT)}
         narrow = {name: column.astype(np.min_scalar_type(column.max(initial=0))) for name, column in columns.items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as unfinished, unfinished.open("wb") as file:
             np.savez_compressed(file, manifest=np.frombuffer(json.dumps(about).encode(), dtype=np.uint8), **narrow)
 
@@ -109,15 +103,12 @@ class TrigramTable:
         try:
             with np.load(path, allow_pickle=False) as file:
                 about = json.loads(file["manifest"].tobytes())
-                columns = {
-                    name: file[name].astype(np.int64) for name in ("first", "second", "lengths", "token_ids", "counts")
-                }
-            vocab_size = about.pop("vocab_size")
-            pairs = columns["first"] * vocab_size + columns["second"]
-            starts = np.concatenate([[0], columns["lengths"].cumsum()]).astype(np.int64)
-            table = cls(
-                pairs, starts, columns["token_ids"], columns["counts"], vocab_size, about.pop("tokenizer"), about
-            )
+                first, second, lengths, token_ids, counts = (
+                    file[name].astype(np.int64) for name in ("first", "second", "lengths", "token_ids", "counts")
+                )
+            vocab_size, tokenizer = about.pop("vocab_size"), about.pop("tokenizer")
+            starts = np.concatenate([[0], lengths.cumsum()]).astype(np.int64)
+            table = cls(first * vocab_size + second, starts, token_ids, counts, vocab_size, tokenizer, about)
             table._check()
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{path} is not a table of trigrams ({error}); count the trigrams again.") from error

@@ -11,11 +11,12 @@ from jakiro.bench.report import summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane
 from jakiro.prompts import Question
 from lab import figures, raw
+from lab.arena import tables, trained
 from tests.bench.scripted import STAMP, ScriptedGenerator
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 DOCS = README.parent / "docs"
-PAGES = (README, DOCS / "performance.md", DOCS / "training.md")
+PAGES = (README, *(DOCS / f"{name}.md" for name in ("performance", "training", "arena", "fair-play")))
 NAMES = (*figures.BLOCKS, figures.TAUS)
 TAU_NUMBERS = {
     "head": {"name": "small"},
@@ -48,9 +49,10 @@ def leading_number(cell):
     return float(re.match(r"[\d.]+", cell)[0])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_pages_have_the_tables_of_the_raw_data(name):
-    assert text_in_page(name) == figures.block(name)
+def test_pages_have_the_tables_of_the_raw_data():
+    blocks = {name: figures.block(name) for name in NAMES} | {name: tables.block(name) for name in tables.BLOCKS}
+    for name, block in (blocks | trained.blocks()).items():
+        assert text_in_page(name) == block, name
 
 
 def check_against_runs(block, values):

@@ -24,6 +24,8 @@ def test_a_head_of_an_outside_kind_loads_if_its_methods_are_registered(pair):
     names = {method.name for method in generator.methods}
     assert {"exit", "mcsd_exit", "skip"} <= names and not {"jakiro", "s2d"} & names
     sampling = SamplingParams(max_new_tokens=8)
-    drafted, plain = (generator.run("hi", sampling, name, TREE) for name in ("exit", "autoregressive"))
-    assert drafted.token_ids == plain.token_ids
-    assert any(node.proposer == "exit" for step in drafted.steps for node in step.nodes)
+    plain = generator.run("hi", sampling, "autoregressive")
+    for name, proposer in (("exit", "exit"), ("mcsd_exit", "sample_1")):
+        drafted = generator.run("hi", sampling, name, TREE)
+        assert drafted.token_ids == plain.token_ids and drafted.header.drafter["name"] == pair[1]
+        assert any(node.proposer == proposer for step in drafted.steps for node in step.nodes)

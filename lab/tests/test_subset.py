@@ -11,6 +11,15 @@ from tests.support import DEVICE, byte_tokenizer, tiny_model, tiny_target
 NUMBERS = ((0, 1, 2, 3), (0, 2), (1,), (0, 1, 3))
 
 
+def model_of(numbers):
+    """Return a stock model with only these of four layers."""
+    stock = tiny_model(layers=4)
+    stock.model.layers = nn.ModuleList(stock.model.layers[number] for number in numbers)
+    for place, layer in enumerate(stock.model.layers):
+        layer.self_attn.layer_idx = place
+    return stock
+
+
 def causal(cache, rows):
     order = torch.arange(rows, device=DEVICE)
     return cache.visible(order <= order[:, None])
@@ -19,13 +28,8 @@ def causal(cache, rows):
 @pytest.mark.parametrize("numbers", NUMBERS, ids=str)
 @pytest.mark.parametrize("together", [6, 80], ids=["few rows", "many rows"])
 def test_a_subset_equals_a_stock_model_of_these_layers(numbers, together):
-    stock = tiny_model(layers=4)
-    layers = list(stock.model.layers)
-    for place, number in enumerate(numbers):
-        layers[number].self_attn.layer_idx = place
-    stock.model.layers = nn.ModuleList(layers[number] for number in numbers)
     ids = torch.arange(2 * together, device=DEVICE) * 7 % 250
-    expected = stock.model(input_ids=ids[None], use_cache=False).last_hidden_state[0]
+    expected = model_of(numbers).model(input_ids=ids[None], use_cache=False).last_hidden_state[0]
     target = TargetModel(tiny_model(layers=4), byte_tokenizer(), "tiny")
     subset = LayerSubset(target, numbers)
     cache, outputs = subset.new_cache(len(ids)), []

@@ -12,17 +12,18 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Prompts, Target, Threads, argument, option
+from jakiro.config import require
 from jakiro.drafters.eagle2 import METHOD as DENSE
-from jakiro.system import comma_list, errors_as_one_sentence, write_atomically
+from jakiro.system import comma_list, write_atomically
 from jakiro.training.evaluate import EvaluateConfig, evaluate
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.train import TrainConfig, train
 from jakiro.training.trainer import complete_checkpoints
+from lab.commands import run
+from lab.figures import markdown
 
 BASE = "base"
 NUMBERS_NAME, TABLE_NAME = "tau.json", "ablations.md"
@@ -87,9 +88,8 @@ def ablate(
     set_up(threads)
     by_name = variants(width, draft_vocab, max_tokens)
     chosen = list(by_name) if names is None else comma_list("--only", names, str)
-    unknown = [name for name in chosen if name not in by_name]
-    if unknown:
-        raise ValueError(f"Unknown variant {unknown[0]!r}; choose one of {', '.join(by_name)}.")
+    for name in chosen:
+        require(name in by_name, f"Unknown variant {name!r}; choose one of {', '.join(by_name)}.")
     shared = {"target": target, "seed": seed}
     measured = EvaluateConfig(
         **shared, prompts=prompts and str(prompts), limit=limit, max_new_tokens=max_new_tokens,
@@ -127,18 +127,12 @@ def table(out: Path, names: Sequence[str]) -> str:
             overall = [score for score in numbers["scores"] if score["category"] == "all"]
             taus_of[name] = {(score["temperature"], score["nodes"]): score["tau"] for score in overall}
     columns = sorted({column for taus in taus_of.values() for column in taus})
-    header = ["variant", *(f"τ, T {temperature:g}, {nodes} nodes" for temperature, nodes in columns)]
-    lines = [_line(header), _line(["---"] * len(header))]
+    rows = []
     for name, taus in sorted(taus_of.items(), key=lambda item: -(item[1].get(columns[-1]) or 0)):
-        values = [f"{taus[column]:.2f}" if taus.get(column) else "–" for column in columns]
-        lines.append(_line([name, *values]))
-    return "\n".join(lines) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        rows.append([name, *(f"{taus[column]:.2f}" if taus.get(column) else "–" for column in columns)])
+    titles = [f"τ, T {temperature:g}, {nodes} nodes" for temperature, nodes in columns]
+    return markdown(["variant", *titles], rows) + "\n"
 
 
 if __name__ == "__main__":
-    with errors_as_one_sentence():
-        typer.run(ablate)
+    run(ablate)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-import typer
 from torch import Tensor
 
 from jakiro.cli.loading import set_up
@@ -27,12 +26,13 @@ from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layer_learning import start_experts
 from jakiro.heads.learning import randomise, sample_rows
 from jakiro.loading import registry, weights
-from jakiro.system import errors_as_one_sentence, write_atomically
+from jakiro.system import write_atomically
 from jakiro.training.corpus import MANIFEST_NAME, read_manifest
 from jakiro.training.features import FeatureCache
 from jakiro.training.start import head_config
 from jakiro.training.train import START_TEXTS
 from lab import KNOWN
+from lab.commands import run
 from lab.published.gumiho.learn import start_further
 from lab.published.gumiho.network import GumihoHead
 
@@ -118,5 +118,4 @@ def adopt(
 
 
 if __name__ == "__main__":
-    with errors_as_one_sentence():
-        typer.run(adopt)
+    run(adopt)

@@ -12,15 +12,12 @@ import typer
 
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import Target, Threads, argument, option
-from jakiro.heads.checkpoint import load_head
-from jakiro.loading import registry, weights
-from jakiro.system import errors_as_one_sentence
 from jakiro.training.features import FeatureCache
 from jakiro.training.losses import LossWeights, Objective, learnable_positions, objective_for
 from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, branch_features, held_out, log_q
 from lab import KNOWN
-from lab.layers.exit_head import ExitHead
-from lab.training.exits import ExitObjective
+from lab.commands import run
+from lab.training.heads import bound_heads
 
 
 @torch.no_grad()
@@ -59,14 +56,8 @@ def distance(
 ) -> None:
     """Print total variation at temperature 1 and correct first choices of each head, by level or exit."""
     set_up(threads)
-    model, _, _ = weights.load_target(target, "cpu", "float32")
-    embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    for name in heads:
-        head = load_head(registry.resolve(target, name).head_folder(), kinds=KNOWN.kinds)
-        head.bind(embedding, output)
-        objective = (
-            ExitObjective(head) if isinstance(head, ExitHead) else objective_for(head, LossWeights(), KNOWN.kinds)
-        )
+    for name, head, output in bound_heads(target, heads):
+        objective = objective_for(head, LossWeights(), KNOWN.kinds)
         data = held_out(FeatureCache(features), range(rows), output)
         guesses = agreement(objective, data)
         for level, value in distances(objective, data).items():
@@ -75,5 +66,4 @@ def distance(
 
 
 if __name__ == "__main__":
-    with errors_as_one_sentence():
-        typer.run(distance)
+    run(distance)

@@ -11,13 +11,13 @@ import typer
 
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import Target, Threads, argument, option
-from jakiro.heads.checkpoint import load_head
+from jakiro.config import require
 from jakiro.heads.layer_head import LayerHead
-from jakiro.loading import registry, weights
-from jakiro.system import errors_as_one_sentence
 from jakiro.training.features import FeatureCache
 from jakiro.training.losses import LossWeights, Objective, learnable_positions
 from jakiro.training.validation import HeldOut, held_out
+from lab.commands import run
+from lab.training.heads import bound_heads
 
 
 @torch.no_grad()
@@ -60,17 +60,11 @@ def experts(
 ) -> None:
     """Print how often the experts of each head differ and are right, and the router's weights."""
     set_up(threads)
-    model, _, _ = weights.load_target(target, "cpu", "float32")
-    embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    data = held_out(FeatureCache(features), range(rows), output)
-    for name in heads:
-        head = load_head(registry.resolve(target, name).head_folder())
-        if head.num_experts < 2:
-            raise ValueError(f"The head {name} has one expert; use heads with two.")
-        facts = expert_facts(head.bind(embedding, output), data)
+    for name, head, output in bound_heads(target, heads):
+        require(head.num_experts > 1, f"The head {name} has one expert; use heads with two.")
+        facts = expert_facts(head, held_out(FeatureCache(features), range(rows), output))
         typer.echo(f"{name}: {', '.join(f'{fact} {value:.3f}' for fact, value in facts.items())}")
 
 
 if __name__ == "__main__":
-    with errors_as_one_sentence():
-        typer.run(experts)
+    run(experts)

@@ -7,7 +7,6 @@ Elect, mask and rescale as in EMR-Merging, arXiv 2405.17461; `train --init` fine
 """
 
 import json
-import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +18,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from jakiro.cli.options import argument, option
+from jakiro.config import require
 from jakiro.heads.checkpoint import load_head, save_head, weights_file, write_tensors
 from jakiro.heads.layer_head import LayerHead
 from jakiro.loading import registry
-from jakiro.system import errors_as_one_sentence, file_sha256
+from jakiro.system import atomic_file, errors_as_one_sentence, file_sha256, write_atomically
 
 TENSORS_NAME, INDEX_NAME = "masks.safetensors", "masks.json"
 UNIFIED = "unified/"
@@ -74,19 +75,13 @@ def elect(base: LayerHead, heads: dict[str, LayerHead]) -> DomainMasks:
 def masked_head(base: LayerHead, masks: DomainMasks, domain: str) -> LayerHead:
     """Return a domain's head in float32, not bound to a target.
 
+    Args:
+        base: the head of which the masks were made.
+
     Raises:
-        ValueError: the domain is unknown, or the masks were made for a head of other shapes.
+        ValueError: the domain is unknown.
     """
-    if domain not in masks.scales:
-        raise ValueError(f"Unknown domain {domain!r}; choose one of {', '.join(masks.scales)}.")
-    ours = {name: tuple(delta.shape) for name, delta in masks.unified.items()}
-    theirs = {name: tuple(parameter.shape) for name, parameter in base.named_parameters()}
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
-            raise ValueError(
-                f"{name} has shape {ours.get(name, 'none')} in the masks, {theirs.get(name, 'none')} in the base; "
-                "use the base head of these masks."
-            )
+    require(domain in masks.scales, f"Unknown domain {domain!r}; choose one of {', '.join(masks.scales)}.")
     scale, mask = masks.scales[domain], masks.masks[domain]
     deltas = {name: scale * torch.where(mask[name], delta.float(), 0) for name, delta in masks.unified.items()}
     head, start = type(base)(replace(base.config, calibration=masks.calibrations[domain])), base.state_dict()
@@ -96,8 +91,7 @@ def masked_head(base: LayerHead, masks: DomainMasks, domain: str) -> LayerHead:
 
 def _deltas(base: LayerHead, heads: dict[str, LayerHead]) -> dict[str, Tensor]:
     """Return (domains, …) float32 by the name of a trained weight, domains in the order of the heads."""
-    if not heads:
-        raise ValueError("There are no heads to merge; give at least one domain.")
+    require(len(heads) > 0, "There are no heads to merge; give at least one domain.")
     for domain, head in heads.items():
         for name in (field.name for field in fields(base.config)):
             ours, theirs = getattr(base.config, name), getattr(head.config, name)
@@ -106,11 +100,11 @@ def _deltas(base: LayerHead, heads: dict[str, LayerHead]) -> dict[str, Tensor]:
                     f"{name} is {theirs} in the head of {domain} and {ours} in the base; merge heads that were trained "
                     "from this base with --init."
                 )
-        if not torch.equal(base.draft_token_ids, head.draft_token_ids):
-            raise ValueError(
-                f"The draft vocabulary of the head of {domain} is not that of the base; "
-                "train it from this base with --init and without --draft-vocab."
-            )
+        require(
+            torch.equal(base.draft_token_ids, head.draft_token_ids),
+            f"The draft vocabulary of the head of {domain} is not that of the base; "
+            "train it from this base with --init and without --draft-vocab.",
+        )
     start, ends = base.state_dict(), [head.state_dict() for head in heads.values()]
     trained = [name for name, _ in base.named_parameters()]
     return {name: torch.stack([end[name].float() - start[name].float() for end in ends]) for name in trained}
@@ -129,11 +123,9 @@ def save_masks(masks: DomainMasks, folder: Path, base_folder: Path) -> None:
         tensors |= {f"masks/{domain}/{name}": torch.from_numpy(bits) for name, bits in packed.items()}
     base_sha256 = file_sha256(weights_file(base_folder))
     index = {"base_sha256": base_sha256, "scales": masks.scales, "calibrations": masks.calibrations}
-    partial = folder.with_name(folder.name + ".partial")
-    partial.mkdir(parents=True, exist_ok=True)
-    write_tensors(tensors, partial / TENSORS_NAME)
-    (partial / INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, folder)
+    with atomic_file(folder / TENSORS_NAME) as unfinished:
+        write_tensors(tensors, unfinished)
+    write_atomically(folder / INDEX_NAME, json.dumps(index, indent=2) + "\n")
 
 
 def load_masks(folder: Path, base_folder: Path) -> DomainMasks:
@@ -155,38 +147,37 @@ def load_masks(folder: Path, base_folder: Path) -> DomainMasks:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).rstrip(".")
         raise ValueError(f"The masks in {folder} cannot be read: {reason}; merge the heads again.") from error
     base_now = file_sha256(weights_file(base_folder))
-    if base_now != base_sha256:
-        raise ValueError(
-            f"The masks in {folder} belong to the base {base_sha256[:12]}…, not to {base_now[:12]}…; "
-            "use the base head of these masks, or merge again."
-        )
+    require(
+        base_now == base_sha256,
+        f"The masks in {folder} belong to the base {base_sha256[:12]}…, not to {base_now[:12]}…; "
+        "use the base head of these masks, or merge again.",
+    )
     return DomainMasks(unified, masks, scales, calibrations)
 
 
 def _unpacked(packed: Tensor, shape: torch.Size) -> Tensor:
     expected = (shape.numel() + 7) // 8
-    if packed.numel() != expected:
-        raise ValueError(f"a mask has {packed.numel()} bytes instead of {expected}")
+    require(packed.numel() == expected, f"a mask has {packed.numel()} bytes instead of {expected}")
     return torch.from_numpy(np.unpackbits(packed.numpy(), count=shape.numel())).bool().view(shape)
 
 
 def _check_empty(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is not empty; use a new folder.")
+    is_usable = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    require(is_usable, f"{folder} is not empty; use a new folder.")
 
 
 @app.command()
 def merge(
-    base: Annotated[str, typer.Argument(help="The common base head: a known name, a folder, or a Hub id.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the masks; it does not exist yet.")],
-    domain: Annotated[list[str], typer.Option(help="NAME=HEAD, once per domain; HEAD as for BASE.")],
+    base: Annotated[str, argument("The common base head: a known name, a folder, or a Hub id.")],
+    out: Annotated[Path, argument("Folder for the masks; it does not exist yet.")],
+    domain: Annotated[list[str], option("NAME=HEAD, once per domain; HEAD as for BASE.")],
 ) -> None:
     """Merge heads of several domains into shared deltas and a mask per domain; print their sizes and λ."""
     names = {}
     for text in domain:
         name, _, head = text.partition("=")
-        if not name or not head or name in names:
-            raise ValueError(f"--domain must be NAME=HEAD with a different NAME for each head; got {text!r}.")
+        is_new = name and head and name not in names
+        require(is_new, f"--domain must be NAME=HEAD with a different NAME for each head; got {text!r}.")
         names[name] = head
     base_folder = registry.resolve(head=base).head_folder()
     heads = {name: load_head(registry.resolve(head=head).head_folder()) for name, head in names.items()}
@@ -205,10 +196,10 @@ def merge(
 
 @app.command()
 def head(
-    base: Annotated[str, typer.Argument(help="The base head of the masks.")],
-    masks: Annotated[Path, typer.Argument(help="Folder written by `merge`.")],
-    domain: Annotated[str, typer.Argument(help="Name of a domain.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the head; it does not exist yet.")],
+    base: Annotated[str, argument("The base head of the masks.")],
+    masks: Annotated[Path, argument("Folder written by `merge`.")],
+    domain: Annotated[str, argument("Name of a domain.")],
+    out: Annotated[Path, argument("Folder for the head; it does not exist yet.")],
 ) -> None:
     """Write a domain's head as an ordinary folder for --head."""
     _check_empty(out)
@@ -216,10 +207,6 @@ def head(
     save_head(masked_head(load_head(folder), load_masks(masks, folder), domain), out)
 
 
-def main() -> None:
+if __name__ == "__main__":
     with errors_as_one_sentence():
         app()
-
-
-if __name__ == "__main__":
-    main()

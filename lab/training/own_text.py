@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-import typer
 
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Target, Threads, argument, option
@@ -17,10 +16,10 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.heads.checkpoint import load_head
 from jakiro.loading import registry, weights
 from jakiro.models.target import TargetModel
-from jakiro.system import errors_as_one_sentence
 from jakiro.training.corpus import Row, read_corpus, write_part
 from jakiro.training.split import in_order_of_content
 from lab import KNOWN
+from lab.commands import run
 from lab.layers.exit_head import ExitHead
 
 KIND = "drafted"
@@ -76,5 +75,4 @@ def own_text(
 
 
 if __name__ == "__main__":
-    with errors_as_one_sentence():
-        typer.run(own_text)
+    run(own_text)

@@ -1,35 +1,37 @@
 """Search for layers of a target that draft best for it: `python -m lab.training.skip_search CORPUS`.
 
-Leaves out one layer after another on some text, measures every subset on other text, times drafts and passes
-alternately on this machine, and saves the subset with the fastest predicted chains.
+Leaves out one layer after another on some text, measures every subset on other text, times drafts and passes on this
+machine, and saves the subset with the fastest predicted chains.
 """
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Annotated
 
 import torch
 import typer
 
+from jakiro.backends.torch_backend import TorchBackend
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Target, Threads, option
-from jakiro.core.tree import DraftTree
+from jakiro.config import require
+from jakiro.decode.device_profile import time_drafts, time_passes
+from jakiro.drafters.head import HeadDrafter
 from jakiro.loading import registry, weights
 from jakiro.models.target import TargetModel
 from jakiro.ops.linear import packs_bfloat16
-from jakiro.system import errors_as_one_sentence
 from jakiro.training.calibrate import fit_weights
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.split import in_order_of_content
+from lab.commands import run
+from lab.figures import markdown
 from lab.layers.plan import LayerPlan, plan_path
 from lab.methods.skip import DRAFT_VOCABULARY, SkippingHead
 from lab.training.layer_search import LayerStack, Subset, best_speed, break_even, leave_out
 
 # Tokens of each text; the first ones are part of the chat template, which is easy to predict
 LENGTH, TEMPLATE = 160, 32
-LONGEST_CHAIN, TIMED_CONTEXT, ROUNDS = 4, 128, 40
+LONGEST_CHAIN = 4
 
 
 def skip_search(
@@ -45,8 +47,8 @@ def skip_search(
     set_up(threads)
     name = target or registry.DEFAULT_TARGET
     rows = [row for row in in_order_of_content(read_corpus(corpora)) if len(row.ids) >= LENGTH]
-    if len(rows) < texts + measured:
-        raise ValueError(f"{texts + measured} texts of {LENGTH} tokens are needed; the corpus has {len(rows)}.")
+    enough = len(rows) >= texts + measured
+    require(enough, f"{texts + measured} texts of {LENGTH} tokens are needed; the corpus has {len(rows)}.")
     model, tokenizer, sha256 = weights.load_target(target, "cpu", "float32")
     half = packs_bfloat16(model.device, torch.bfloat16)
     with torch.inference_mode():
@@ -59,8 +61,8 @@ def skip_search(
                 f"{len(subset.layers)} layers: agreement {subsets[-1].agreement:.3f}, left {list(subset.layers)}"
             )
     costs = timed(TargetModel(model, tokenizer, name, sha256), subsets)
-    lines, best = _table(subsets, *costs)
-    typer.echo("\n".join(lines))
+    table, best = _table(subsets, *costs)
+    typer.echo(table)
     manifest = {"target": name, "sha256": sha256, "agreement": best.agreement, "searched_texts": texts}
     plan = LayerPlan(best.layers, _calibration(held_out, best), manifest)
     path = out or plan_path(name)
@@ -84,58 +86,29 @@ def _calibration(stack: LayerStack, subset: Subset) -> dict[str, float]:
     return {f"main/{depth}/{kind}": round(value, 4) for depth in range(1, 7) for kind, value in fitted.items()}
 
 
-@torch.inference_mode()
 def timed(target: TargetModel, subsets: Sequence[Subset]) -> tuple[list[float], list[float]]:
-    """Return the median milliseconds of a drafted token per subset and of target passes over 1, 2, … rows.
-
-    Drafts and passes alternate.
-    """
-    ids = (torch.arange(TIMED_CONTEXT) * 7 + 11) % target.vocab_size
-    cache = target.new_cache(TIMED_CONTEXT + target.row_bucket(LONGEST_CHAIN + 1))
-    target.prefill(ids, cache)
-    chains = [_chain(ids, rows) for rows in range(1, LONGEST_CHAIN + 2)]
+    """Return the median milliseconds of a drafted token per subset and of target passes over 1, 2, … rows."""
+    backend = TorchBackend(target)
     heads = [SkippingHead(target, LayerPlan(subset.layers)).pack() for subset in subsets]
-    caches = [head.new_cache(TIMED_CONTEXT + 1) for head in heads]
-    for head, rows in zip(heads, caches, strict=True):
-        head.extend(ids, ids, rows)
-    times: list[list[float]] = [[] for _ in range(len(heads) + len(chains))]
-    for _ in range(ROUNDS):
-        for place, chain in enumerate(chains):
-            start = time.perf_counter()
-            target.score(chain, cache)
-            times[place].append(1000 * (time.perf_counter() - start))
-            cache.keep(TIMED_CONTEXT)
-        for place, (head, rows) in enumerate(zip(heads, caches, strict=True), len(chains)):
-            start = time.perf_counter()
-            head.logits(head.extend(ids[:1], ids, rows).features[0]).topk(8)
-            times[place].append(1000 * (time.perf_counter() - start))
-            rows.keep(TIMED_CONTEXT)
-    middle = [median(series) for series in times]
-    return middle[len(chains) :], middle[: len(chains)]
+    drafters = [HeadDrafter(head, has_evidence=False) for head in heads]
+    passes = time_passes(backend, drafters[0], range(1, LONGEST_CHAIN + 2))
+    chains = [time_drafts(backend, drafter, [LONGEST_CHAIN]) for drafter in drafters]
+    drafts = [milliseconds / length for ((length, milliseconds),) in chains]
+    return drafts, [milliseconds for _, milliseconds in passes]
 
 
-def _chain(ids: torch.Tensor, rows: int) -> DraftTree:
-    depths = torch.arange(rows)
-    return DraftTree.unscored(ids[:rows], depths - 1, depths, rows - 1)
-
-
-def _table(subsets: Sequence[Subset], drafts: Sequence[float], passes: Sequence[float]) -> tuple[list[str], Subset]:
+def _table(subsets: Sequence[Subset], drafts: Sequence[float], passes: Sequence[float]) -> tuple[str, Subset]:
     """Return a Markdown table of all subsets, and the subset with the fastest predicted chains."""
-    lines = ["| layers | agreement | total variation | draft, ms | break-even | best speed | chain |"]
-    lines.append("| --- " * 7 + "|")
-    speeds = []
+    rows, speeds = [], []
     for subset, draft in zip(subsets, drafts, strict=True):
         speed, length = best_speed(subset.agreement, draft, passes)
         speeds.append(speed)
-        even = break_even(draft, passes[0], passes[1])
-        lines.append(
-            f"| {len(subset.layers)} | {subset.agreement:.2f} | {subset.total_variation:.2f} | {draft:.2f} | "
-            f"{even:.2f} | {speed:.2f} | {length} |"
-        )
-    lines.append(f"Passes over 1, 2, … rows: {', '.join(f'{milliseconds:.2f}' for milliseconds in passes)} ms.")
-    return lines, subsets[speeds.index(max(speeds))]
+        numbers = (subset.agreement, subset.total_variation, draft, break_even(draft, passes[0], passes[1]), speed)
+        rows.append([str(len(subset.layers)), *(f"{number:.2f}" for number in numbers), str(length)])
+    columns = ["layers", "agreement", "total variation", "draft, ms", "break-even", "best speed", "chain"]
+    note = f"Passes over 1, 2, … rows: {', '.join(f'{milliseconds:.2f}' for milliseconds in passes)} ms."
+    return f"{markdown(columns, rows)}\n{note}", subsets[speeds.index(max(speeds))]
 
 
 if __name__ == "__main__":
-    with errors_as_one_sentence():
-        typer.run(skip_search)
+    run(skip_search)

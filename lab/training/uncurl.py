@@ -14,12 +14,14 @@ import torch
 import typer
 from torch import Tensor
 
-from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.cli.options import argument, option
+from jakiro.config import require
+from jakiro.heads.checkpoint import save_head
 from jakiro.heads.layer_head import LayerHead
-from jakiro.loading import registry, weights
-from jakiro.system import errors_as_one_sentence
 from jakiro.training.features import FeatureCache
 from jakiro.training.losses import LossWeights, Objective
+from lab.commands import run
+from lab.training.heads import bound_heads
 
 RULES = ("aligned", "mean", "first", "second")
 
@@ -39,6 +41,11 @@ def inner_activations(head: LayerHead, cache: FeatureCache, num_sequences: int =
     return torch.cat(rows, dim=1), torch.cat(shares).mean(0)
 
 
+def standardised(activations: Tensor) -> Tensor:
+    """Return (rows, inner) activations with mean 0 and variance 1 over the rows."""
+    return (activations - activations.mean(0)) / activations.std(0).clamp(min=1e-9)
+
+
 def match_neurons(first: Tensor, second: Tensor) -> Tensor:
     """Match the neurons of two experts one to one, greedily from the most similar pair on.
 
@@ -48,8 +55,7 @@ def match_neurons(first: Tensor, second: Tensor) -> Tensor:
     Returns:
         (inner,) int64: the neuron of the second expert for each of the first.
     """
-    rows = [(activations - activations.mean(0)) / activations.std(0).clamp(min=1e-9) for activations in (first, second)]
-    correlation = rows[0].T @ rows[1]
+    correlation = standardised(first).T @ standardised(second)
     partner = torch.full((correlation.shape[0],), -1)
     for _ in range(correlation.shape[0]):
         place = int(correlation.argmax())
@@ -70,8 +76,8 @@ def merged(head: LayerHead, partner: Tensor, shares: Tensor) -> LayerHead:
     Raises:
         ValueError: the head is not a decoupled head with two experts.
     """
-    if not head.mixes_experts or head.num_experts != 2:
-        raise ValueError("Only a decoupled head with two experts can be merged; use another head.")
+    is_decoupled_pair = head.mixes_experts and head.num_experts == 2
+    require(is_decoupled_pair, "Only a decoupled head with two experts can be merged; use another head.")
     first, second = head.layers[0].mlp_moe.experts
     single = type(head)(replace(head.config, num_experts=1))
     tensors = head.state_dict()
@@ -85,18 +91,14 @@ def merged(head: LayerHead, partner: Tensor, shares: Tensor) -> LayerHead:
 
 
 def merge(
-    head: Annotated[str, typer.Argument(help="A decoupled head: a known name, a folder, or a Hub id.")],
-    features: Annotated[Path, typer.Argument(help="Folder of features written by train.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the head with one expert.")],
-    rule: Annotated[str, typer.Option(help="aligned, mean, first or second.")] = "aligned",
+    head: Annotated[str, argument("A decoupled head: a known name, a folder, or a Hub id.")],
+    features: Annotated[Path, argument("Folder of features written by train.")],
+    out: Annotated[Path, argument("Folder for the head with one expert.")],
+    rule: Annotated[str, option("aligned, mean, first or second.")] = "aligned",
 ) -> None:
     """Merge a head's experts: aligned and weighted by use, plain average, or only one of them."""
-    if rule not in RULES:
-        raise ValueError(f"--rule must be one of {', '.join(RULES)}; got {rule!r}.")
-    pair = registry.resolve(head=head)
-    source = load_head(pair.head_folder())
-    model, _, _ = weights.load_target(pair.target_name, "cpu", "float32")
-    source.bind(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    require(rule in RULES, f"--rule must be one of {', '.join(RULES)}; got {rule!r}.")
+    ((_, source, _),) = bound_heads(None, [head])
     inner, shares = inner_activations(source, FeatureCache(features))
     partner = torch.arange(inner.shape[-1])
     if rule == "aligned":
@@ -104,11 +106,10 @@ def merge(
     else:
         shares = {"mean": torch.full((2,), 0.5), "first": torch.eye(2)[0], "second": torch.eye(2)[1]}[rule]
     save_head(merged(source, partner, shares), out)
-    first, second = ((activations - activations.mean(0)) / activations.std(0).clamp(min=1e-9) for activations in inner)
+    first, second = map(standardised, inner)
     correlation = float((first * second[:, partner]).mean())
     typer.echo(f"{rule}: shares {shares[0]:.3f} and {shares[1]:.3f}, paired neurons correlate by {correlation:.3f}.")
 
 
 if __name__ == "__main__":
-    with errors_as_one_sentence():
-        typer.run(merge)
+    run(merge)

@@ -362,7 +362,7 @@ def wait_until_finished(tab) -> None:
     """Wait until the current run has ended and its end is drawn; the view may still show the previous run."""
     tab.wait_for_function(
         "() => { const { run } = Jakiro.moves.state, drawn = document.querySelector('.jk-view').dataset;"
-        " return run.finished && drawn.run === run.id && drawn.finished === 'true'; }"
+        " return run?.finished && drawn.run === run.id && drawn.finished === 'true'; }"
     )
 
 

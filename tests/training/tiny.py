@@ -7,6 +7,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from jakiro.heads.kind import Kinds
 from jakiro.heads.kinds import KINDS, make_head
+from jakiro.models import features
 from jakiro.training.features import FeatureCache, FeatureSource, write_features
 from jakiro.training.start import head_config
 from tests.support import byte_tokenizer
@@ -51,10 +52,10 @@ def byte_target(num_layers: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).eval()
 
 
-def features_of(target: LlamaForCausalLM):
+def features_of(target: LlamaForCausalLM, layers: tuple[int, ...] = ()):
     def run(ids: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
-            return target.model(input_ids=ids, use_cache=False).last_hidden_state
+            return features.features_of(target.model, layers, input_ids=ids, use_cache=False)
 
     return run
 
@@ -65,10 +66,9 @@ def tiny_sequences(count: int = 24) -> list[tuple[list[int], int]]:
     return [(torch.randint(2, VOCAB_SIZE, (length,), generator=generator).tolist(), 3) for length in lengths]
 
 
-def tiny_cache(folder: Path, target: LlamaForCausalLM) -> FeatureCache:
-    for _ in write_features(
-        folder, tiny_sequences(), FeatureSource(HIDDEN), features_of(target), batch_tokens=64, group=8
-    ):
+def tiny_cache(folder: Path, target: LlamaForCausalLM, layers: tuple[int, ...] = ()) -> FeatureCache:
+    source = FeatureSource(HIDDEN, layers)
+    for _ in write_features(folder, tiny_sequences(), source, features_of(target, layers), batch_tokens=64, group=8):
         pass
     return FeatureCache(folder)
 

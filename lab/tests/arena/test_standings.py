@@ -1,4 +1,4 @@
-"""Standings of the leaderboard, compared with scripted runs that are counted by hand."""
+"""Standings of the leaderboard and their tables, compared with scripted runs that are counted by hand."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,8 @@ from jakiro.bench.report import OVERALL
 from jakiro.bench.runner import Bench, BenchSettings
 from jakiro.prompts import Question
 from lab import raw
-from lab.arena import counts, standings
+from lab.arena import counts, standings, tables
+from lab.figures import END, START, write
 from lab.leads import lead
 from tests.bench.scripted import STAMP, ScriptedGenerator
 
@@ -26,11 +27,13 @@ def bench_of(nodes, faster: float = 1.0) -> dict:
 
 
 @pytest.fixture
-def measured(tmp_path):
-    """Write the raw data of both comparisons."""
-    benches = {standings.OWN_SIZE: bench_of(("auto",), faster=1.25), standings.SAME_NODES: bench_of((8, 14))}
-    for (name, bench), compact in zip(benches.items(), (raw.compact, counts.compact), strict=True):
-        (tmp_path / name).write_text(compact(bench), encoding="utf-8")
+def measured(tmp_path, monkeypatch):
+    """Convert the result folders of two benchmarks into the raw data of both comparisons."""
+    monkeypatch.setattr(tables, "folder", lambda: tmp_path)
+    for name, bench in {"own-size": bench_of(("auto",), faster=1.25), "same-nodes": bench_of((8, 14))}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "bench.json").write_text(json.dumps(bench), encoding="utf-8")
+        tables.take(name, tmp_path / name)
     return tmp_path
 
 
@@ -38,9 +41,9 @@ def test_speeds_are_compared_with_plain_decoding_and_jakiro(measured):
     standing_of = {
         standing.method: standing
         for standing in standings.speed_standings(raw.read(measured / standings.OWN_SIZE).runs)
-        if standing.category == OVERALL
+        if standing.group.category == OVERALL
     }
-    assert standing_of["eagle2"].speed == pytest.approx(312.5)
+    assert standing_of["eagle2"].group.speed == pytest.approx(312.5)
     assert standing_of["eagle2"].group.speedup == pytest.approx(3.125)
     assert standing_of["eagle2"].against_default == pytest.approx(1.25)
     assert standing_of["eagle2"].against_default_interval == pytest.approx((1.25, 1.25))
@@ -52,7 +55,7 @@ def test_speeds_are_compared_with_plain_decoding_and_jakiro(measured):
 def test_equal_trees_are_counted_by_size(measured):
     standing_of = {
         (standing.method, standing.nodes): standing
-        for standing in standings.nodes_standings(counts.read(measured / standings.SAME_NODES).answers)
+        for standing in standings.nodes_standings(counts.read(measured / standings.SAME_NODES)[1])
     }
     assert set(standing_of) == {(method, nodes) for method in ("jakiro", "eagle2") for nodes in (8, 14)}
     # Two steps accept 2 of 3 tested levels and 0 of 1
@@ -90,3 +93,19 @@ def test_no_method_is_the_fastest_without_an_interval(measured):
     few = [run for run in raw.read(measured / standings.OWN_SIZE).runs if int(run.question_id) < 5]
     assert lead(few).interval is None and lead(few).level
     assert lead([run for run in few if run.lane.method == "jakiro"]) is None
+
+
+def test_tables_are_written_between_their_marks_and_name_the_fastest(measured, tmp_path):
+    page = tmp_path / "page.md"
+    marks = "\n".join(f"{START.format(name=name)}old{END}" for name in tables.BLOCKS)
+    page.write_text(f"Before\n{marks}\nAfter\n", encoding="utf-8")
+    write([page], {name: tables.block(name) for name in tables.BLOCKS})
+    text = page.read_text(encoding="utf-8")
+    assert "old" not in text and text.startswith("Before\n") and text.endswith("\nAfter\n")
+    assert "| `eagle2` | 312.5 | 3.12× [3.12, 3.12] | 1.25× [1.25, 1.25] | 2.00 | 2.0 + 5.0 |" in text
+    assert "Fastest at temperature 0: `eagle2`, 1.25× [1.25, 1.25] as fast as `jakiro`." in text
+    assert "| `jakiro` | 2.00 [2.00, 2.00] · 50 % | 2.00 [2.00, 2.00] · 50 % |" in text
+
+
+def test_the_leaderboard_file_matches_the_raw_data():
+    assert (tables.folder() / tables.LEADERBOARD).read_text(encoding="utf-8") == tables.leaderboard()

@@ -4,14 +4,12 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.noise import KeyedNoise
 from jakiro.drafters.base import DraftRequest
 from jakiro.drafters.head import HeadDrafter
 from lab.methods.gsd import RunGraph, graph_drafter
-from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
+from lab.tests.published.test_mcsd import started
+from tests.support import HEADS, assert_is_a_tree
 
-IDS = torch.randint(0, 250, (13,), generator=torch.Generator().manual_seed(5)).to(DEVICE)
-FEATURES = torch.randn((12, HIDDEN_SIZE), generator=torch.Generator().manual_seed(6)).to(DEVICE)
 CONFIG = TreeConfig(8, 5, 200, contrastive=False)
 
 
@@ -36,16 +34,10 @@ def test_a_node_is_not_a_twin_of_its_descendants():
     assert graph.twin(second, 7) is None, "a path leads from 7 to 5 to 6"
 
 
-@pytest.fixture(scope="module")
-def heads():
-    target = tiny_target()
-    return {name: tiny_head(target, **options) for name, options in HEADS.items()}
-
-
 def proposed(drafter, sampling):
     """Return the tree and the number of rows that the head drafted for it."""
     rows = []
-    session = drafter.start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
+    session = started(drafter, sampling)
     session.catch_up()
     watch = drafter.head.register_forward_hook(lambda head, inputs, output: rows.append(inputs[0].shape[1]))
     tree = session.propose(DraftRequest(CONFIG)).tree

@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-from torch import nn
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
@@ -23,6 +22,7 @@ from lab.layers.exit_head import scaled
 from lab.layers.plan import LayerPlan
 from lab.methods import s2d
 from lab.methods.skip import SkippingHead
+from lab.tests.test_subset import model_of
 from lab.training import exits
 from tests.models.test_stored import write_model
 from tests.support import DEVICE, byte_tokenizer, committed, head_fields, prompt_of, tiny_head, tiny_model, tiny_target
@@ -53,11 +53,7 @@ def assert_predicts(drafter, probs_after, most=1e-3):
 
 @pytest.mark.parametrize("kept_layers", [(0, 2), (0, 1, 3)], ids=str)
 def test_skipped_layers_predict_like_a_model_without_them(kept_layers):
-    stock = tiny_model(layers=4)
-    layers = list(stock.model.layers)
-    for place, number in enumerate(kept_layers):
-        layers[number].self_attn.layer_idx = place
-    stock.model.layers = nn.ModuleList(layers[number] for number in kept_layers)
+    stock = model_of(kept_layers)
     target = TargetModel(tiny_model(layers=4), byte_tokenizer(), "tiny")
     drafter = HeadDrafter(SkippingHead(target, LayerPlan(kept_layers)), has_evidence=False)
     assert_predicts(drafter, lambda ids: stock(input_ids=ids[None], use_cache=False).logits[0, -1].softmax(-1))
@@ -103,16 +99,6 @@ def test_s2d_drafts_with_the_first_confident_exit(threshold, number, monkeypatch
     assert names == {"exit_1", "exit_2", "exit_3"}
 
 
-def test_mcsd_runs_over_an_exit_head():
-    target = tiny_target()
-    head = tiny_head(target, known=KNOWN, **head_fields(KNOWN["exit"]))
-    generator = JakiroGenerator(Resources(target, head, {"name": "tiny exit"}), methods=KNOWN)
-    sampling = SamplingParams(1.0, seed=3, max_new_tokens=24)
-    trace = generator.run("Why?", sampling, "mcsd_exit", TreeConfig(width=4, depth=3, nodes=12))
-    assert trace.header.drafter["name"] == "tiny exit"
-    assert trace.token_ids == generator.run("Why?", sampling, PLAIN.name).token_ids
-
-
 @pytest.mark.parametrize("name", ["exit", "s2d", "distillspec", "mcsd_exit"])
 def test_a_missing_exit_head_names_the_command_that_trains_it(name):
     target = tiny_target()
@@ -136,11 +122,9 @@ def test_a_plan_is_found_by_its_target_and_refused_if_it_does_not_fit(tmp_path, 
     assert KNOWN["skip"].load(Resources(tiny_target())).head.config.calibration == plan.calibration
     LayerPlan((1,)).save(layer_plan.plan_path("tiny"))
     assert KNOWN["skip"].load(Resources(tiny_target())).info["name"] == "layers 1", "the user's plan has precedence"
+    other = json.dumps({"kept": [0, 2], "calibration": {}, "manifest": {}})
     for text, words in (
-        (
-            json.dumps({"kept": [0, 2], "calibration": {}, "manifest": {}}),
-            r"has layers \[0, 2\], but the target has 0 to 1",
-        ),
+        (other, r"has layers \[0, 2\], but the target has 0 to 1"),
         (json.dumps({"kept": []}), "is not a layer plan"),
         ("[", "is not a layer plan"),
     ):

@@ -59,24 +59,18 @@ def timed(monkeypatch):
     monkeypatch.setattr(llama_worker, "time", SimpleNamespace(perf_counter=lambda: Model.now))
 
 
-def request(**changed):
-    return {
-        "prompt": [104, 105],
-        "text": "hi",
-        "end": 4,
-        "max_new_tokens": 3,
-        "seed": 5,
-        "sampling": {"temp": 0.5},
-    } | changed
+REQUEST = {
+    "prompt": [104, 105], "text": "hi", "end": 4, "max_new_tokens": 3, "seed": 5, "sampling": {"temp": 0.5},
+}  # fmt: skip
 
 
 def test_the_clock_runs_from_the_first_token_to_the_last(timed):
-    assert llama_worker.answer(Model(), request()) == {"token_ids": [1, 2, 3], "seconds": 1.0}
-    assert llama_worker.answer(Model(), request(max_new_tokens=1)) == {"token_ids": [1], "seconds": 0.0}
+    assert llama_worker.answer(Model(), REQUEST) == {"token_ids": [1, 2, 3], "seconds": 1.0}
+    assert llama_worker.answer(Model(), REQUEST | {"max_new_tokens": 1}) == {"token_ids": [1], "seconds": 0.0}
 
 
 def test_a_prompt_with_other_ids_in_llama_cpp_is_refused(timed):
-    assert "error" in llama_worker.answer(Model(), request(prompt=[104]))
+    assert "error" in llama_worker.answer(Model(), REQUEST | {"prompt": [104]})
 
 
 @pytest.fixture

@@ -76,11 +76,8 @@ def normed(rows, weight):
 def layers(tensors, rows):
     """Run two causal layers over all rows of one path; the first has no norm before its attention."""
     for index in range(2):
-        layer = {
-            name.removeprefix(f"layers.{index}."): tensor
-            for name, tensor in tensors.items()
-            if f"layers.{index}." in name
-        }
+        prefix = f"layers.{index}."
+        layer = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         read = normed(rows, layer["input_layernorm.weight"]) if index else rows
         query, key, value = (
             (read @ layer[f"self_attn.{name}_proj.weight"].T).unflatten(-1, (-1, WIDTH)).transpose(0, 1)

@@ -11,23 +11,11 @@ from jakiro.core.tree import ancestor_mask
 from jakiro.drafters.base import DraftRequest, Resources
 from jakiro.drafters.tree_growth import GrowthInputs
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.model_head import ModelHead
-from jakiro.models.target import TargetModel
+from jakiro.heads.model_head import ModelConfig
 from lab import KNOWN
 from lab.published.mcsd import StaticGrower, drafted_mask, shape_for, static_drafter
 from lab.published.mcsd_improved import stopping_drafter
-from tests.support import (
-    DEVICE,
-    HEADS,
-    HIDDEN_SIZE,
-    TREE,
-    assert_is_a_tree,
-    byte_tokenizer,
-    prompt_of,
-    tiny_head,
-    tiny_model,
-    tiny_target,
-)
+from tests.support import DEVICE, HEADS, HIDDEN_SIZE, TREE, assert_is_a_tree, further_heads, prompt_of, tiny_target
 
 Q = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05])
 SEEDS = 4000
@@ -72,21 +60,16 @@ def test_shapes_have_the_most_expected_accepted_tokens(width, depth, nodes, shap
     assert shape_for(width, depth, nodes) == shape
 
 
-def started(kind, head, sampling):
-    return kind(head).start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
-
-
-@pytest.fixture(scope="module")
-def heads():
-    target = tiny_target()
-    return {name: tiny_head(target, **options) for name, options in HEADS.items()}
+def started(drafter, sampling):
+    """Return a session of the drafter after a random prompt."""
+    return drafter.start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
 
 
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("kind", [static_drafter, stopping_drafter])
 def test_trees_are_valid_and_proposers_are_ranks_among_siblings(heads, name, kind):
     for sampling in (SamplingParams(), SamplingParams(1.0, seed=4)):
-        tree = started(kind, heads[name], sampling).propose(DraftRequest(TreeConfig(8, 3, 21))).tree
+        tree = started(kind(heads[name]), sampling).propose(DraftRequest(TreeConfig(8, 3, 21))).tree
         assert_is_a_tree(tree)
         if kind is static_drafter:
             assert tree.depths.tolist() == [0, *[1] * 4, *[2] * 8, *[3] * 8]
@@ -94,7 +77,7 @@ def test_trees_are_valid_and_proposers_are_ranks_among_siblings(heads, name, kin
 
 
 def test_the_mask_of_a_smaller_tree_is_a_corner_of_the_full_mask(heads):
-    session = started(static_drafter, heads["decoupled"], SamplingParams())
+    session = started(static_drafter(heads["decoupled"]), SamplingParams())
     tree = session.propose(DraftRequest(TreeConfig(8, 3, 21))).tree
     expected = ancestor_mask(tree.parents, 3)[1:, 1:]
     assert torch.equal(drafted_mask((4, 2, 1), DEVICE), expected)
@@ -111,10 +94,8 @@ def test_the_cache_of_shapes_is_bounded():
 
 def test_a_small_model_drafts_static_trees():
     target = tiny_target()
-    small = ModelHead(
-        TargetModel(tiny_model(3, hidden_size=32, layers=1), byte_tokenizer(), "small"), target.vocab_size
-    )
-    generator = JakiroGenerator(Resources(target, small, {"name": "small"}), methods=KNOWN)
+    small, info = further_heads(target)[ModelConfig.kind]()
+    generator = JakiroGenerator(Resources(target, small, info), methods=KNOWN)
     for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(1.0, seed=4, max_new_tokens=16)):
         plain, trace = (generator.run("Why?", sampling, name, TREE) for name in ("autoregressive", "mcsd"))
         assert trace.token_ids == plain.token_ids

@@ -19,14 +19,8 @@ def test_every_variant_has_a_different_training():
     assert len(set(made)) == len(made) > 15
 
 
-@pytest.fixture(scope="module")
-def target_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("target")
-    save_target(folder, tiny_model(layers=3))
-    return folder
-
-
-def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp_path, monkeypatch):
+def test_the_runner_measures_every_variant_once_and_tabulates(tmp_path, monkeypatch):
+    save_target(tmp_path / "target", tiny_model(layers=3))
     corpus = tmp_path / "part-00000.jsonl.gz"
     generator = torch.Generator().manual_seed(0)
     with gzip.open(corpus, "wt") as file:
@@ -35,7 +29,7 @@ def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp
             file.write(json.dumps({"ids": ids, "kind": "prompts", "temp": 0.0, "a0": 4, "l0": 4}) + "\n")
     settings = {
         "max_steps": 1, "max_tokens": 240, "width": 8, "draft_vocab": 100, "validation_rows": 4, "batch_tokens": 128,
-        "limit": 1, "max_new_tokens": 4, "nodes": "4", "target": str(target_folder),
+        "limit": 1, "max_new_tokens": 4, "nodes": "4", "target": str(tmp_path / "target"),
     }  # fmt: skip
     chosen = (
         BASE, "cross-entropy only", "decoupled", "one dense expert of equal parameters", "half of the text",

@@ -8,7 +8,7 @@ import torch
 from jakiro.heads.checkpoint import load_head
 from lab import KNOWN
 from lab.training.adopt import adopt, adopt_stream, started_from
-from tests.training.test_commands import TRAIN, corpus_folder, first, invoke, succeed, target_folder  # noqa: F401
+from tests.training.test_commands import TRAIN, invoke, succeed
 from tests.training.tiny import start, tiny_cache, tiny_head, tiny_target
 
 
@@ -40,7 +40,7 @@ def test_a_head_without_a_layer_is_refused(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def sources(first, target_folder, corpus_folder, tmp_path_factory):  # noqa: F811
+def sources(first, target_folder, corpus_folder, tmp_path_factory):
     """Return folders of trained heads by fusion; all experts have width 16, and the features are those of `first`."""
     folder = tmp_path_factory.mktemp("summed")
     folders = ("--out", folder / "head", "--work", folder / "work", "--features", first / "work" / "features")
@@ -61,14 +61,7 @@ def sources(first, target_folder, corpus_folder, tmp_path_factory):  # noqa: F81
     ],
 )
 def test_training_continues_from_a_head_of_another_method(
-    method,
-    fusion,
-    width,
-    first,  # noqa: F811
-    sources,
-    target_folder,  # noqa: F811
-    corpus_folder,  # noqa: F811
-    tmp_path,
+    method, fusion, width, first, sources, target_folder, corpus_folder, tmp_path
 ):
     options = {"method": method, "validation_rows": 4, "target": str(target_folder)}
     adopt(str(sources[fusion]), first / "work" / "features", tmp_path / "start", **options)
@@ -81,18 +74,9 @@ def test_training_continues_from_a_head_of_another_method(
     manifest = json.loads((tmp_path / "start" / "manifest.json").read_text())
     assert manifest["held_out"] and "minutes" not in manifest
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--features", first / "work" / "features")
-    options = (
-        "--target",
-        target_folder,
-        *TRAIN[:4],
-        "--validation-rows",
-        4,
-        "--method",
-        method,
-        "--methods-from",
-        "lab",
-    )
-    result = invoke("train", corpus_folder, *options, *folders, "--init", tmp_path / "start")
+    options = ("--target", target_folder, *TRAIN[:4], "--validation-rows", 4, "--init", tmp_path / "start")
+    known = ("--method", method, "--methods-from", "lab")
+    result = invoke("train", corpus_folder, *options, *known, *folders)
     assert result.exit_code == 0, result.exception
     trained = load_head(tmp_path / "head", kinds=KNOWN.kinds)
     assert trained.config.kind == began.config.kind and torch.equal(trained.draft_token_ids, began.draft_token_ids)

@@ -1,7 +1,6 @@
 """A draft on top of the target's first layers is trained, writes text, and is trained on this text."""
 
 import re
-from importlib import import_module
 
 import pytest
 from rich.console import Console
@@ -9,11 +8,11 @@ from rich.console import Console
 from jakiro.heads.checkpoint import load_head
 from jakiro.training.corpus import read_corpus
 from lab import KNOWN
-from tests.training.test_commands import corpus_folder, invoke, target_folder  # noqa: F401
+from lab.training import exits, own_text
+from tests.training.test_commands import invoke
 
 
-def test_a_draft_writes_text_and_is_trained_on_it(target_folder, corpus_folder, tmp_path):  # noqa: F811
-    exits, own_text = (import_module(f"lab.training.{name}") for name in ("exits", "own_text"))
+def test_a_draft_writes_text_and_is_trained_on_it(target_folder, corpus_folder, tmp_path):
     first, own_corpus, second = (tmp_path / name for name in ("first", "own", "second"))
     options = {"target": str(target_folder), "expert_width": 16, "max_steps": 2, "batch_tokens": 256}
     # A second run may hold out only rows that the first run has not learned; they are compared by hash
@@ -35,7 +34,7 @@ def test_a_draft_writes_text_and_is_trained_on_it(target_folder, corpus_folder, 
         exits.train_exit([own_corpus], second, tmp_path / "third", divergence="half")
 
 
-def test_the_package_s_command_refuses_to_train_an_exit_head(target_folder, corpus_folder, tmp_path):  # noqa: F811
+def test_the_package_s_command_refuses_to_train_an_exit_head(target_folder, corpus_folder, tmp_path):
     options = ("--target", target_folder, "--max-steps", 2, "--validation-rows", 4, "--methods-from", "lab")
     folders = ("--out", tmp_path / "out", "--work", tmp_path / "work", "--method", "exit")
     result = invoke("train", corpus_folder, *options, *folders)

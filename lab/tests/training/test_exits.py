@@ -1,41 +1,24 @@
 """Heads on top of the target's first layers: starts, divergences, resumed runs, and text written by the draft."""
 
-from importlib import import_module
-
 import pytest
 import torch
 
 from jakiro.drafters.base import Resources
 from jakiro.heads.kinds import make_head
-from jakiro.models.features import features_of
-from jakiro.training.features import FeatureCache, FeatureSource, write_features
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config
 from jakiro.training.trainer import Trainer, TrainingFolders
 from lab import KNOWN
 from lab.methods import METHODS
+from lab.training import exits, own_text
 from tests.support import head_fields
 from tests.support import tiny_head as bound_head
 from tests.support import tiny_target as whole_target
 from tests.training.resuming import assert_resumed_equals_whole
 from tests.training.test_trainer import OPTIONS
-from tests.training.tiny import HIDDEN, tiny_sequences, tiny_target
+from tests.training.tiny import tiny_cache, tiny_target
 
-own_text = import_module("lab.training.own_text")
-exits = import_module("lab.training.exits")
 EXITS = [method.name for method in METHODS if method.trains is not None]
-
-
-def layered_cache(folder, target, layers) -> FeatureCache:
-    def run(ids):
-        with torch.inference_mode():
-            return features_of(target.model, layers, input_ids=ids, use_cache=False)
-
-    for _ in write_features(
-        folder, tiny_sequences(), FeatureSource(HIDDEN, tuple(layers)), run, batch_tokens=64, group=8
-    ):
-        pass
-    return FeatureCache(folder)
 
 
 def trainer(folder, method: str, divergence: str = "forward-kl", **options) -> Trainer:
@@ -46,13 +29,11 @@ def trainer(folder, method: str, divergence: str = "forward-kl", **options) -> T
     head = make_head(config, KNOWN.kinds)
     head.draft_token_ids.copy_(torch.arange(30) + 2)
     head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
-    cache = layered_cache(folder / "features", target, config.exit_layers)
-    texts = cache.texts(4, exits.START_TEXTS, torch.device("cpu"))
-    exits.start_exits(head, *exits.exit_rows(head, texts), seed=0)
-    options = TrainingOptions(**OPTIONS | options)
-    return exits.ExitTrainer(
-        head, cache, options, divergence, TrainingFolders(folder / "head", folder / "state"), clock=lambda: 0.0
-    )
+    cache = tiny_cache(folder / "features", target, config.exit_layers)
+    exits.start_exits(head, cache.texts(4, exits.START_TEXTS, torch.device("cpu")), seed=0)
+    options, folders = TrainingOptions(**OPTIONS | options), TrainingFolders(folder / "head", folder / "state")
+    objective = exits.ExitObjective(head, divergence)
+    return Trainer(head, cache, options, folders, clock=lambda: 0.0, kinds=KNOWN.kinds, objective=objective)
 
 
 @pytest.mark.parametrize("method", EXITS)

@@ -11,20 +11,15 @@ from lab.training.masks import elect, load_masks, masked_head, save_masks
 SQUARE = "layers.0.self_attn.q_proj.weight"
 
 
-def tiny_head(calibration=None, draft_vocab_size=None, seed=0, **sizes):
+def tiny_head(calibration=None, seed=0):
     """Return a random head with float16 values, like a loaded one; queries are a 2 × 2 matrix."""
     torch.manual_seed(seed)
-    sizes = {"hidden_size": 2, "vocab_size": 8, "expert_intermediate_size": 3} | sizes
-    head = JakiroHead(
-        JakiroConfig(
-            num_attention_heads=1, num_key_value_heads=1, draft_vocab_size=draft_vocab_size,
-            calibration=calibration or {}, **sizes,
-        )
-    )  # fmt: skip
-    return head.half().float().requires_grad_(False)
+    sizes = {"hidden_size": 2, "vocab_size": 8, "expert_intermediate_size": 3}
+    config = JakiroConfig(num_attention_heads=1, num_key_value_heads=1, calibration=calibration or {}, **sizes)
+    return JakiroHead(config).half().float().requires_grad_(False)
 
 
-def tuned(base, domain, seed):
+def tuned(base, seed):
     """Return a head trained from the base with its own calibration; a third of the weights did not change."""
     generator = torch.Generator().manual_seed(seed)
     head = JakiroHead(replace(base.config, calibration={"main/1/greedy": float(seed)}))
@@ -55,7 +50,7 @@ def base():
 
 @pytest.fixture
 def heads(base):
-    return {"maths": tuned(base, "maths", 1), "tasks": tuned(base, "tasks", 2)}
+    return {"maths": tuned(base, 1), "tasks": tuned(base, 2)}
 
 
 @pytest.fixture
@@ -129,22 +124,14 @@ def test_a_delta_too_small_for_float16_is_in_no_mask():
     assert merged.scales == {"a": (smallest + smaller) / smallest, "b": 1.0}
 
 
-@pytest.fixture
-def folders(base, heads, tmp_path):
+def test_masks_from_disk_give_the_same_heads(base, heads, tmp_path):
     save_head(base, tmp_path / "base")
-    for domain, head in heads.items():
-        save_head(head, tmp_path / domain)
-    save_masks(elect(base, heads), tmp_path / "masks", tmp_path / "base")
-    return tmp_path
-
-
-def test_masks_from_disk_give_the_same_heads(base, heads, folders):
     # Deltas outside float16 are rounded before saving, not by saving
     rough = {"maths": heads["maths"], "tasks": tiny_head(seed=3, calibration={"main/1/greedy": 1 / 3})}
     rough["tasks"].state_dict()[SQUARE].mul_(1 + 2**-13)
     for name, merged in (("exact", elect(base, heads)), ("rough", elect(base, rough))):
-        save_masks(merged, folders / name, folders / "base")
-        again = load_masks(folders / name, folders / "base")
+        save_masks(merged, tmp_path / name, tmp_path / "base")
+        again = load_masks(tmp_path / name, tmp_path / "base")
         assert again.scales == merged.scales and again.calibrations == merged.calibrations
         for domain in merged.scales:
             ours, theirs = masked_head(base, merged, domain), masked_head(base, again, domain)

@@ -299,7 +299,7 @@ def test_the_drawer_lists_chats_and_renames_and_deletes_them(tab):
     tab.wait_for_function("document.querySelectorAll('.chats-open').length === 1")
     tab.click(".chats-open")
     tab.wait_for_function("Jakiro.state.turns[0]?.question === 'Pears?'")
-    assert tab.inner_text(".chat-title") == "Fruit"
+    tab.wait_for_selector(".chat-title:text-is('Fruit')")
 
 
 @pytest.mark.rare

@@ -57,7 +57,8 @@ def test_the_first_answer_of_a_visit_plays_its_three_best_steps_once(open_tab, f
         first.setdefault((index, phase), now)
     assert min(later - earlier for earlier, later in pairwise(first.values())) > 600, "slow"
     later = [count for index, _, _, count in moments if index == steps[0]]
-    assert min(later[1:]) > 0 and tab.locator(".answer-text .later").count() == 0, "words to come are grey"
+    assert min(later[1:]) > 0, "words to come are grey"
+    tab.wait_for_function("!document.querySelector('.answer-text .later')")
     tab.evaluate("window.moments = []")
     ask_to_end(tab, "And now?")
     tab.wait_for_timeout(1500)
@@ -68,6 +69,7 @@ def test_the_first_answer_of_a_visit_plays_its_three_best_steps_once(open_tab, f
 def test_thoughts_of_a_model_are_open_while_they_grow_and_then_folded(modules, count):
     traces = traces_of(pieces_of(THINKING))
     show(modules, {"jakiro": traces["jakiro"]}, step=0)
+    wait_for_frames(modules)
     draw = """count => { const view = Jakiro.screen.parts.answer, lane = Jakiro.lane();
       view.draw(lane, count ?? lane.tokens.length, { live: count !== null, formatted: true }); }"""
     for num_tokens in (5, 10, count):
