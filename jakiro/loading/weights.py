@@ -244,10 +244,8 @@ def _load(pair: Pair, part: str, auto_class, converted: bool = False, **options)
 
 def _local_folder(pair: Pair) -> Path:
     """Return the folder of a loaded target's files."""
-    from transformers.utils import cached_file
-
-    source, revision = _prepare(pair, converted=True)
-    return Path(source) if Path(source).is_dir() else Path(cached_file(source, "config.json", revision=revision)).parent
+    source, _ = _prepare(pair, converted=True)
+    return Path(source) if Path(source).is_dir() else cached_folder(pair.target_path_or_hub_id)
 
 
 def _prepare(pair: Pair, converted: bool = False) -> tuple[str, str]:
