@@ -48,9 +48,8 @@ def recommended_settings(pair: Pair) -> tuple[dict[str, float], list[str]]:
     Returns:
         Settings by the names of `SamplingParams`, maybe empty; and the metadata keys and values that are not applied.
     """
-    settings, ignored = {}, []
-    if is_gguf(pair):
-        settings, ignored = recommended_sampling(open_gguf(gguf_path(pair)).metadata)
+    metadata = open_gguf(gguf_path(pair)).metadata if is_gguf(pair) else {}
+    settings, ignored = recommended_sampling(metadata)
     return settings or registry.recommended_sampling_of(pair.target_name), ignored
 
 
