@@ -50,14 +50,10 @@ def weights_in_words(status: dict) -> str:
 
 def _git_commit() -> str | None:
     """Return the checkout's commit, with a plus if tracked files were changed; None outside a checkout."""
-    folder = Path(__file__).resolve().parent
+    # Without the names of tags
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
     try:
-        commit = _git(folder, "rev-parse", "--short=12", "HEAD")
-        return commit + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+        folder = Path(__file__).resolve().parent
+        return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    result = subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True)
-    return result.stdout.strip()

@@ -9,6 +9,7 @@ each lane's own prefill to its seconds.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
@@ -61,19 +62,19 @@ class Group:
 def summarise(runs: Sequence[Run]) -> list[Group]:
     """Return a group for every temperature, category and lane, the overall groups first."""
     groups = []
-    for temperature in _in_order(run.temperature for run in runs):
+    for temperature in dict.fromkeys(run.temperature for run in runs):
         at_temperature = [run for run in runs if run.temperature == temperature]
         baseline = fastest_plain(at_temperature)
-        for category in (OVERALL, *_in_order(run.category for run in at_temperature)):
+        for category in (OVERALL, *dict.fromkeys(run.category for run in at_temperature)):
             members = [run for run in at_temperature if category in (OVERALL, run.category)]
-            for lane in _in_order(run.lane for run in members):
+            for lane in dict.fromkeys(run.lane for run in members):
                 groups.append(_group(lane, temperature, category, members, baseline))
     return groups
 
 
 def fastest_plain(runs: Sequence[Run]) -> Lane | None:
     """Return the plain lane with more tokens per second over these runs; it is the baseline of speedups."""
-    lanes = [lane for lane in _in_order(run.lane for run in runs) if lane.method in (PLAIN.name, PLAIN_FAST)]
+    lanes = [lane for lane in dict.fromkeys(run.lane for run in runs) if lane.method in (PLAIN.name, PLAIN_FAST)]
     return min(lanes, key=lambda lane: _seconds_per_token(_of(runs, lane)) or float("inf"), default=None)
 
 
@@ -85,9 +86,7 @@ def bootstrap_interval(pairs: Sequence[tuple[float, float, float, float]]) -> tu
     Args:
         pairs: per prompt (plain seconds, plain tokens, seconds, tokens).
     """
-    return resampled_interval(
-        pairs, lambda plain_seconds, plain_tokens, seconds, tokens: plain_seconds / plain_tokens / (seconds / tokens)
-    )
+    return resampled_interval(pairs, _ratio)
 
 
 def resampled_interval(
@@ -167,10 +166,6 @@ def _of(runs: Sequence[Run], lane: Lane) -> list[Run]:
     return [run for run in runs if run.lane == lane]
 
 
-def _in_order(values) -> list:
-    return list(dict.fromkeys(values))
-
-
 def _seconds_per_token(runs: Sequence[Run]) -> float | None:
     tokens = sum(run.decoded for run in runs)
     return sum(run.seconds for run in runs) / tokens if tokens else None
@@ -197,18 +192,15 @@ def _by_prompt(
 
 
 def _pooled_speedup(pairs: Sequence[tuple[float, float, float, float]]) -> float | None:
-    if not pairs:
-        return None
-    plain_seconds, plain_tokens, seconds, tokens = (sum(column) for column in zip(*pairs, strict=True))
+    return _ratio(*map(sum, zip(*pairs, strict=True))) if pairs else None
+
+
+def _ratio(plain_seconds, plain_tokens, seconds, tokens):
+    """Return plain decoding's seconds per token divided by a lane's; arguments are numbers or arrays."""
     return (plain_seconds / plain_tokens) / (seconds / tokens)
 
 
 def _by_depth(runs: Sequence[Run]) -> tuple[tuple[int, int], ...]:
-    depths = max((len(run.tested) for run in runs), default=0)
-    return tuple(
-        (
-            sum(run.kept[depth] for run in runs if depth < len(run.kept)),
-            sum(run.tested[depth] for run in runs if depth < len(run.tested)),
-        )
-        for depth in range(depths)
-    )
+    kept = map(sum, zip_longest(*(run.kept for run in runs), fillvalue=0))
+    tested = map(sum, zip_longest(*(run.tested for run in runs), fillvalue=0))
+    return tuple(zip_longest(kept, tested, fillvalue=0))

@@ -65,7 +65,7 @@ class BenchSettings:
         for name in ("methods", "temperatures", "seeds", "nodes"):
             values = getattr(self, name)
             if not values or len(set(values)) != len(values):
-                shown = ", ".join(str(getattr(value, "name", value)) for value in values) or "none"
+                shown = ", ".join(map(str, values)) or "none"
                 raise ValueError(f"{name.capitalize()} must have at least one value and no value twice; got {shown}.")
         for temperature in self.temperatures:
             self.sampling(temperature, self.seeds[0])

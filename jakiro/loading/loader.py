@@ -133,19 +133,21 @@ def _start(read: LoadedModels, device: torch.device | None) -> GeneratorParts:
 
 def _read_pair(options: LoadOptions) -> LoadedModels:
     options = replace(options, draft_precision=known_precision(options.draft_precision or "int8"))
-    device, dtype = device_and_dtype(options)
+    device, _ = device_and_dtype(options)
     if device.type == "cpu":
         start_build()
     has_only_model = options.draft_model is not None and options.head is None
     pair = registry.resolve(options.target, registry.NO_HEAD if has_only_model else options.head)
     config, tokenizer = read_description(pair)
-    _prepare_template(tokenizer, options.template_arguments)
-    draft_head = None if pair.head_path is None else _read_head(pair, options, config, device, dtype)
+    set_template_arguments(tokenizer, read_arguments(options.template_arguments))
+    if "the question" in find_omitted_messages(tokenizer):
+        raise ValueError("The model's chat template omits the user's message; choose another model.")
+    draft_head = None if pair.head_path is None else _read_head(pair, options, config)
     draft_model = None
     if options.draft_model is not None:
-        on_one_device = replace(options, device=None, max_memory=None, offload_folder=None)
-        draft_model = _read_draft_model(on_one_device, pair.target_name, tokenizer, device, dtype)
-    model, sha256 = _read_model(pair, options, config, device, dtype)
+        on_one_device = replace(options, device=str(device), max_memory=None, offload_folder=None)
+        draft_model = _read_draft_model(on_one_device, pair.target_name, tokenizer)
+    model, sha256 = _read_model(pair, options, config)
     head_hash = None if draft_head is None else head_sha256(pair.head_path)
     return LoadedModels(pair, model, tokenizer, sha256, draft_head, options, {}, head_hash, draft_model)
 
@@ -158,16 +160,8 @@ def read_description(pair: registry.Pair) -> tuple:
     return config, weights.load_tokenizer(pair.target_name)
 
 
-def _prepare_template(tokenizer, arguments: str | None) -> None:
-    """Set default arguments of a chat template; raise ValueError if it omits the user's message."""
-    set_template_arguments(tokenizer, read_arguments(arguments))
-    if "the question" in find_omitted_messages(tokenizer):
-        raise ValueError("The model's chat template omits the user's message; choose another model.")
-
-
-def _read_head(
-    pair: registry.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype
-) -> DraftHead:
+def _read_head(pair: registry.Pair, options: LoadOptions, config) -> DraftHead:
+    device, dtype = device_and_dtype(options)
     # Matrices that are rounded to 8 bits are read in float32; the other tensors of a head are small
     is_rounded = options.draft_precision == "int8" and device.type == "cpu"
     head = load_head(pair.head_path, dtype=torch.float32 if is_rounded else dtype, kinds=options.known_methods.kinds)
@@ -180,18 +174,21 @@ def _read_head(
     return head
 
 
-def _read_model(pair: registry.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> tuple:
+def _read_model(pair: registry.Pair, options: LoadOptions, config) -> tuple:
     """Return a model and its checksum, see `LoadedModels`."""
+    name, hashing = pair.target_name, weights_sha256_in_background
+    device, dtype = device_and_dtype(options)
     places = plan_places(pair, options, config, dtype)
     if places is not None:
-        hashing = weights_sha256_in_background
-        return weights.load_model(pair.target_name, device, dtype, hashing=hashing, **places.load_options)
-    if _reads_stored(pair, options, config, device, dtype):
-        return weights.load_stored(pair.target_name, config, weights_sha256_in_background)
+        return weights.load_model(name, device, dtype, hashing=hashing, **places.load_options)
+    # A GGUF target keeps the file's own bits on a CPU with compiled code for its layers
+    keeps_bits = config.model_type in SHAPES and dtype == torch.float32 and options.dtype != "4bit"
+    if keeps_bits and weights.is_gguf(pair) and packing_works(device, dtype) and native_works():
+        return weights.load_stored(name, config, hashing)
     is_rounded = options.dtype == "8bit" and packing_works(device, dtype) and native_works()
     bits = None if is_rounded else placement.BITS.get(options.dtype)
-    _, placed = placement.place(pair.target_name, config, device, dtype, bits)
-    model, sha256 = weights.load_model(pair.target_name, device, dtype, hashing=weights_sha256_in_background, **placed)
+    _, placed = placement.place(name, config, device, dtype, bits)
+    model, sha256 = weights.load_model(name, device, dtype, hashing=hashing, **placed)
     if is_rounded:
         round_linears(model)
         setattr(model, ROUNDED, True)
@@ -214,9 +211,7 @@ def plan_places(pair: registry.Pair, options: LoadOptions, config, dtype: torch.
     return places
 
 
-def _read_draft_model(
-    options: LoadOptions, target: str, tokenizer, device: torch.device, dtype: torch.dtype
-) -> LoadedModels:
+def _read_draft_model(options: LoadOptions, target: str, tokenizer) -> LoadedModels:
     """Load a small model that drafts for a target.
 
     Raises:
@@ -225,14 +220,8 @@ def _read_draft_model(
     pair = registry.resolve(options.draft_model, registry.NO_HEAD)
     config, draft_tokenizer = read_description(pair)
     refuse_other_tokens(tokenizer.get_vocab(), draft_tokenizer.get_vocab(), pair.target_name, target)
-    model, sha256 = _read_model(pair, options, config, device, dtype)
+    model, sha256 = _read_model(pair, options, config)
     return LoadedModels(pair, model, draft_tokenizer, sha256, None, options)
-
-
-def _reads_stored(pair: registry.Pair, options: LoadOptions, config, device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether a GGUF target keeps the file's own bits: on a CPU with compiled code for its layers."""
-    is_supported = config.model_type in SHAPES and dtype == torch.float32 and options.dtype != "4bit"
-    return weights.is_gguf(pair) and is_supported and packing_works(device, dtype) and native_works()
 
 
 def _start_pair(read: LoadedModels, device: torch.device | None) -> GeneratorParts:

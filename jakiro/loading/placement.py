@@ -50,7 +50,7 @@ class NoRoom(ValueError):
         fits_alone: whether it fits after this process releases its memory on the device.
     """
 
-    def __init__(self, message: str, fits_alone: bool) -> None:
+    def __init__(self, message: str, fits_alone: bool = False) -> None:
         super().__init__(message)
         self.fits_alone = fits_alone
 
@@ -158,8 +158,7 @@ def check_room(name: str, num_bytes: float) -> None:
     if num_bytes > USABLE_SHARE * free:
         raise NoRoom(
             f"{name} needs about {gigabytes(num_bytes)} for its weights, and this machine has {gigabytes(free)} free; "
-            "choose a smaller model or file, or end other programs.",
-            fits_alone=False,
+            "choose a smaller model or file, or end other programs."
         )
 
 

@@ -6,7 +6,6 @@ the main device, next to the draft head. Layers on other GPUs run there.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from jakiro.loading.placement import (
 from jakiro.models.weights import describe_device_map
 from jakiro.system import cache_folder
 
-AUTO, CPU, DISK = "auto", "cpu", "disk"
+CPU, DISK = "cpu", "disk"
 # Assumed speeds in bytes per second of an estimate: from memory to a GPU, and from an SSD
 COPY_SPEED, DISK_SPEED = 10e9, 2e9
 _EXAMPLE = "0:20GiB,cpu:60GiB"
@@ -128,10 +127,10 @@ def plan_spread(
     names = [path for path, module in model.named_modules() if type(module).__name__ in blocks]
     sizes = compute_module_sizes(model)
     num_outside = sizes[""] - sum(sizes[path] for path in names)
-    if num_outside > limits.get(main, 0):
+    if num_outside > limits[main]:
         raise ValueError(
             f"The embeddings and the output layer of {name} need {gigabytes(num_outside)} on {main}, but its limit is "
-            f"{gigabytes(max(limits.get(main, 0), 0))}; raise --max-memory for it."
+            f"{gigabytes(max(limits[main], 0))}; raise --max-memory for it."
         )
     if sizes[""] <= limits[main]:
         return None
@@ -143,9 +142,10 @@ def plan_spread(
     # Modules outside the layers stay on the main device; those that contain layers have no entry
     outside = [path for path, _ in model.named_modules() if path and not _is_within(path, names)]
     device_map = {path: main for path in outside if not any(layer.startswith(f"{path}.") for layer in names)}
-    device_map |= {path: _device_of(path, inferred) for path in names}
     bytes_on = Counter({main: num_outside})
     for path in names:
+        # The layer or a module that contains it has the entry
+        device_map[path] = next(place for name, place in inferred.items() if not name or _is_within(path, [name]))
         bytes_on[device_map[path]] += sizes[path]
     folder = Path(offload_folder) if offload_folder else cache_folder() / "offload"
     return Spread(needed, device_map, dict(bytes_on), folder / f"{Path(name).name}-{str(dtype).removeprefix('torch.')}")
@@ -153,8 +153,3 @@ def plan_spread(
 
 def _is_within(path: str, names: list[str]) -> bool:
     return any(path == name or path.startswith(f"{name}.") for name in names)
-
-
-def _device_of(path: str, device_map: Mapping[str, int | str]) -> int | str:
-    """Return the device of a module or of the parent that has the entry."""
-    return next(device for name, device in device_map.items() if not name or _is_within(path, [name]))

@@ -399,10 +399,9 @@ class CorpusWriter:
             if not (path := self.folder / f"part-{first // PART_ROWS:05d}.jsonl.gz").is_file()
         )
         queue = deque(self._first_request(number) for _, numbers in missing for number in numbers)
-        before, done, progress = self.counts["tokens"], {}, _Progress(len(queue))
-        for row_number, row in self._rows(queue):
+        before, done = self.counts["tokens"], {}
+        for row_number, row in _logged(self._rows(queue), len(queue)):
             done[row_number] = row
-            progress.add(len(row.ids) - row.l0)
             # Parts are written in order, so that the first of two equal texts is kept, whichever finished first
             while missing and all(number in done for number in missing[0][1]):
                 path, numbers = missing.popleft()
@@ -456,9 +455,8 @@ class CorpusWriter:
     def _count(self, rows: Sequence[Row]) -> None:
         """Add kept texts to the counts."""
         self.seen.update(tuple(row.ids) for row in rows)
-        self.counts["rows"] += len(rows)
-        self.counts["tokens"] += sum(len(row.ids) for row in rows)
-        self.counts["learned_tokens"] += sum(len(row.ids) - row.l0 for row in rows)
+        for name, count in row_counts(rows).items():
+            self.counts[name] += count
 
     def _write_manifest(self) -> None:
         """Write the settings of the corpus, the counts of its rows, and the number of excluded rows."""
@@ -467,22 +465,24 @@ class CorpusWriter:
         write_atomically(self.folder / MANIFEST_NAME, json.dumps(manifest, indent=2) + "\n")
 
 
-class _Progress:
-    """Logs the number of finished texts every `REPORT_SECONDS`."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.rows, self.tokens = total, 0, 0
-        self.start = self.last_report = time.monotonic()
-
-    def add(self, tokens: int) -> None:
-        """Count a finished text with this many new tokens; log the progress if it is due, and after the last text."""
-        self.rows, self.tokens = self.rows + 1, self.tokens + tokens
+def _logged(rows: Iterator[tuple[int, Row]], total: int) -> Iterator[tuple[int, Row]]:
+    """Yield finished texts with their numbers; log the progress every `REPORT_SECONDS`, and after the last text."""
+    start = last_report = time.monotonic()
+    num_tokens = 0
+    for num_rows, (number, row) in enumerate(rows, start=1):
+        num_tokens += len(row.ids) - row.l0
         now = time.monotonic()
-        if now - self.last_report < REPORT_SECONDS and self.rows < self.total:
-            return
-        self.last_report, seconds = now, max(now - self.start, 1e-9)
-        speed, minutes = self.tokens / seconds, (self.total - self.rows) * seconds / self.rows / 60
-        log.info("%d of %d rows, %.0f tokens/s, %.1f min left", self.rows, self.total, speed, minutes)
+        if now - last_report >= REPORT_SECONDS or num_rows == total:
+            last_report, seconds = now, max(now - start, 1e-9)
+            speed, minutes = num_tokens / seconds, (total - num_rows) * seconds / num_rows / 60
+            log.info("%d of %d rows, %.0f tokens/s, %.1f min left", num_rows, total, speed, minutes)
+        yield number, row
+
+
+def row_counts(rows: Sequence[Row]) -> dict[str, int]:
+    """Return the numbers of texts, of their tokens, and of the tokens to learn from."""
+    num_tokens = sum(len(row.ids) for row in rows)
+    return {"rows": len(rows), "tokens": num_tokens, "learned_tokens": num_tokens - sum(row.l0 for row in rows)}
 
 
 def distinct_share(ids: Sequence[int]) -> float:

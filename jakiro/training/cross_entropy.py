@@ -17,12 +17,10 @@ class VocabularySlice(NamedTuple):
     Attributes:
         rows: (selected, hidden) output rows.
         log_weights: (selected,) −log of each row's selection probability, or None if all rows are selected.
-        kept: (selected,) int64, indices of the rows in the draft vocabulary, or None if all rows are selected.
     """
 
     rows: Tensor
     log_weights: Tensor | None
-    kept: Tensor | None = None
 
 
 def logits_of(features: Tensor, output_rows: Tensor, log_weights: Tensor | None) -> Tensor:

@@ -16,6 +16,7 @@ import httpx2
 from jakiro.config import is_count, require
 from jakiro.training.writing import TextRequest
 
+# The pause before a request is repeated is doubled each time
 MAX_TRIES, FIRST_PAUSE, TIMEOUT_SECONDS = 5, 0.5, 600.0
 # Seeds of this many bits are valid on all servers
 _SEED_BITS, _GOLDEN = 31, 0x9E3779B97F4A7C15
@@ -33,7 +34,6 @@ class Endpoint:
         tokenizer: of the target.
         concurrency: number of requests at once.
         api_key: sent with every request, but never shown; None sends none.
-        first_pause: seconds before a failed request is repeated; doubled each time.
 
     Attributes:
         url: address of the API without user name and password.
@@ -43,11 +43,9 @@ class Endpoint:
         ValueError: the URL is invalid, or the server cannot be reached or has another API.
     """
 
-    def __init__(
-        self, url: str, tokenizer, concurrency: int, api_key: str | None = None, first_pause: float = FIRST_PAUSE
-    ) -> None:
+    def __init__(self, url: str, tokenizer, concurrency: int, api_key: str | None = None) -> None:
         self.url, host, login = _parse_url(url)
-        self.tokenizer, self.concurrency, self.first_pause = tokenizer, concurrency, first_pause
+        self.tokenizer, self.concurrency = tokenizer, concurrency
         self._secrets = [secret for secret in (api_key, *(login or ())) if secret]
         self._returns_ids = True
         try:
@@ -118,7 +116,7 @@ class Endpoint:
         """Return the JSON response; temporary errors are repeated up to `MAX_TRIES` times."""
         for attempt in range(MAX_TRIES):
             if attempt:
-                time.sleep(self.first_pause * 2 ** (attempt - 1))
+                time.sleep(FIRST_PAUSE * 2 ** (attempt - 1))
             try:
                 response = self._client.request(method, self.url + path, json=body)
             except httpx2.HTTPError as error:

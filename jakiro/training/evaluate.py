@@ -122,7 +122,11 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     samplings = [SamplingParams(temperature, **limits) for temperature in config.temperatures]
     questions = load_questions(config.prompts and Path(config.prompts), config.limit)
     names = registry.resolve(config.target, config.head)
-    bound = _read(config, names, methods)
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.dtype, device)
+    # The head is small and is checked first
+    head = load_head(names.head_folder(), device, dtype, methods.kinds)
+    bound = BoundHead.read(head, names.target_name, device, dtype, config.template_arguments)
     answers = bound.answers(config.batch_size, config.answers)
     texts = [answers.answers(questions, sampling) for sampling in samplings]
     info = {"name": names.head_name, "sha256": head_sha256(names.head_path)}
@@ -141,14 +145,6 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         settings=settings | {"draft_precision": bound.head.precision},
         scores=results,
     )
-
-
-def _read(config: EvaluateConfig, names: registry.Pair, methods: Methods) -> BoundHead:
-    """Read the head, then the target; the head is small and is checked first."""
-    device = choose_device(config.device)
-    dtype = choose_dtype(config.dtype, device)
-    head = load_head(names.head_folder(), device, dtype, methods.kinds)
-    return BoundHead.read(head, names.target_name, device, dtype, config.template_arguments)
 
 
 def load_drafters(

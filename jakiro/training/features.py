@@ -187,7 +187,6 @@ class FeatureCache:
                 f"{self.folder} has the features of {len(self)} of {source['sequences']} sequences; extract all."
             )
         self.hidden_size, self.feature_layers = source["hidden_size"], tuple(source["feature_layers"])
-        self.feature_size = (1 + len(self.feature_layers)) * self.hidden_size
         self.lengths = np.concatenate([np.diff(file.offsets) for file in files])
 
     def __len__(self) -> int:
@@ -332,14 +331,12 @@ def length_buckets(lengths: np.ndarray, indices: Sequence[int], batch_tokens: in
 
     A longer text is a batch of its own.
     """
-    batches, current = [], []
+    batches: list[list[int]] = []
     for index in sorted(indices, key=lambda i: int(lengths[i])):
-        if current and (len(current) + 1) * int(lengths[index]) > batch_tokens:
-            batches.append(current)
-            current = []
-        current.append(int(index))
-    if current:
-        batches.append(current)
+        if batches and (len(batches[-1]) + 1) * int(lengths[index]) <= batch_tokens:
+            batches[-1].append(int(index))
+        else:
+            batches.append([int(index)])
     return batches
 
 

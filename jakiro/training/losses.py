@@ -82,24 +82,26 @@ class Objective(nn.Module):
         true_features, target, entropy = target_of(batch, sequence, position, vocabulary)
         parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
         total = batch.features.new_zeros(())
+        rows, expected = (sequence, position - 1), (target, true_features, vocabulary)
         before, computed = rows_before(learned, num_steps), None
 
         def normalisers(output: HeadOutput) -> Tensor:
             """Return this step's normalisers, and compute missing ones at positions before the learned ones."""
             result = output.features.new_zeros(output.features.shape[:-1], dtype=torch.float32)
             result[:, before] = normalisers_of(output.features[:, before], vocabulary)
-            result[:, sequence, position - 1] = computed
+            result[:, *rows] = computed
             return result
 
         for step, output in enumerate(self.unroll(batch, num_steps, noise, normalisers), start=1):
-            *main, computed = self._main_loss(output, sequence, position - 1, target, true_features, vocabulary)
-            branches = [("main", main)]
+            if self.head.mixes_experts:
+                router_log = output.router_weights[rows].log()
+                *main, computed = mixture_and_feature_loss(output.features[:, *rows], router_log, *expected)
+            else:
+                main = token_and_feature_loss(output.features[rows], *expected)
+            branches = {"main": main}
             if output.contrastive is not None and self.weights.contrastive > 0:
-                next_features = output.contrastive[sequence, position - 2]
-                branches.append(
-                    ("contrastive", token_and_feature_loss(next_features, target, true_features, vocabulary))
-                )
-            for name, (token, feature) in branches:
+                branches["contrastive"] = token_and_feature_loss(output.contrastive[sequence, position - 2], *expected)
+            for name, (token, feature) in branches.items():
                 factor = self.weights.unroll_decay ** (step - 1)
                 factor *= self.weights.contrastive if name == "contrastive" else 1.0
                 total = total + factor * (self.weights.token * token + self.weights.feature * feature)
@@ -140,15 +142,13 @@ class Objective(nn.Module):
             output = self.head(embeddings, features, positions, mask, rows)
             yield output
             if step < num_steps:
-                predicted = self._next_features(output, batch.ids, normalisers or self._all_normalisers)
+                predicted = self._next_features(output, batch.ids, normalisers)
                 # There is no prediction for position 0, which is not learned from
                 features = torch.cat([predicted[:, :1], predicted[:, :-1]], dim=1)
 
-    def _all_normalisers(self, output: HeadOutput) -> Tensor:
-        """Return the normalisers over all output rows."""
-        return normalisers_of(output.features, VocabularySlice(self.head.output_weight, None))
-
-    def _next_features(self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor]) -> Tensor:
+    def _next_features(
+        self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor] | None
+    ) -> Tensor:
         """Return the features for the next step; with decoupled experts, those of the token's proposer."""
         if not self.head.mixes_experts:
             return output.features
@@ -156,32 +156,12 @@ class Objective(nn.Module):
         with torch.no_grad():
             index = torch.searchsorted(self.head.draft_token_ids, following).clamp(max=len(self.head.output_weight) - 1)
             logit = (output.features * self.head.output_weight[index]).sum(-1)
-            joint = logit - normalisers(output)
+            all_rows = VocabularySlice(self.head.output_weight, None)
+            normaliser = normalisers(output) if normalisers else normalisers_of(output.features, all_rows)
+            joint = logit - normaliser
             proposer = (joint + output.router_weights.log().movedim(-1, 0)).argmax(0)
         index = proposer[None, ..., None].expand(1, *output.features.shape[1:])
         return output.features.gather(0, index)[0]
-
-    def _main_loss(
-        self,
-        output: HeadOutput,
-        sequence: Tensor,
-        row: Tensor,
-        target: Tensor,
-        true: Tensor,
-        vocabulary: VocabularySlice,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return token and feature loss of the main branch; of decoupled experts, that with the larger share regresses.
-
-        With decoupled experts, the third result has the normalisers of each expert's logits, (experts, rows).
-        """
-        if not self.head.mixes_experts:
-            return *token_and_feature_loss(output.features[sequence, row], target, true, vocabulary), None
-        predicted, router_log = output.features[:, sequence, row], output.router_weights[sequence, row].log()
-        token, shares, normalisers = MixtureCrossEntropy.apply(
-            predicted, router_log, vocabulary.rows, vocabulary.log_weights, target
-        )
-        responsible = predicted[shares.argmax(-1), torch.arange(len(shares), device=shares.device)]
-        return token, functional.smooth_l1_loss(responsible, true), normalisers
 
 
 def objective_for(head: DraftHead, weights: LossWeights, kinds: Kinds = KINDS) -> Objective:
@@ -204,6 +184,27 @@ def token_and_feature_loss(
     """Return cross-entropy to a target distribution, and regression loss, of (positions, hidden) features."""
     token = SoftCrossEntropy.apply(predicted, vocabulary.rows, vocabulary.log_weights, target)
     return token, functional.smooth_l1_loss(predicted, true)
+
+
+def mixture_and_feature_loss(
+    predicted: Tensor, router_log: Tensor, target: Tensor, true: Tensor, vocabulary: VocabularySlice
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return both losses of decoupled experts, and (experts, positions) normalisers of each expert's logits.
+
+    The expert with the larger share of a position's probability regresses.
+
+    Args:
+        predicted: (experts, positions, hidden) features.
+        router_log: (positions, experts) log of the router weights.
+        target: (positions, selected) probabilities.
+        true: (positions, hidden) features of the target.
+        vocabulary: selected output rows.
+    """
+    token, shares, normalisers = MixtureCrossEntropy.apply(
+        predicted, router_log, vocabulary.rows, vocabulary.log_weights, target
+    )
+    responsible = predicted[shares.argmax(-1), torch.arange(len(shares), device=shares.device)]
+    return token, functional.smooth_l1_loss(responsible, true), normalisers
 
 
 def target_of(
@@ -282,4 +283,4 @@ def sample_vocabulary(
     positions = torch.cat([selected.nonzero().squeeze(-1), sampled])
     log_weights = output_rows.new_zeros(len(positions))
     log_weights[len(positions) - num_sampled :] = torch.tensor(len(rest) / num_sampled).log()
-    return VocabularySlice(output_rows[positions], log_weights, positions)
+    return VocabularySlice(output_rows[positions], log_weights)

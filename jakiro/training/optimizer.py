@@ -88,10 +88,9 @@ def muon_and_adamw(
     if matrices:
         white = {matrices[name]: matrix for name, matrix in whitening.items() if name in matrices}
         optimizers.append(Muon(matrices.values(), lr, weight_decay, whitening=white, dtype=dtype))
-    groups = [{"params": remaining, "rate": 1.0}, {"params": gentle, "rate": ROUTER_RATE}]
-    if remaining or gentle:
-        named = [group for group in groups if group["params"]]
-        optimizers.append(torch.optim.AdamW(named, lr, betas=(0.9, 0.95), weight_decay=weight_decay))
+    groups = [{"params": params, "rate": rate} for params, rate in ((remaining, 1.0), (gentle, ROUTER_RATE)) if params]
+    if groups:
+        optimizers.append(torch.optim.AdamW(groups, lr, betas=(0.9, 0.95), weight_decay=weight_decay))
     return optimizers
 
 

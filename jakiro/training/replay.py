@@ -14,7 +14,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
-from jakiro.drafters.base import Committed, Context, Drafter, DraftRequest, DraftSession
+from jakiro.drafters.base import Committed, Context, Drafter, DraftRequest
 from jakiro.prompts import Question
 
 
@@ -67,7 +67,8 @@ def replay(drafter: Drafter, answer: Answer, sampling: SamplingParams, tree: Tre
     """
     ids, features, root = answer.ids, answer.features, answer.start
     token_ids, names = ids.tolist(), [proposer.id for proposer in drafter.proposers]
-    session = start_session(drafter, ids, features, root, sampling)
+    prompt = Context(token_ids[: root + 1], ids[: root + 1], features[:root])
+    session = drafter.start(prompt, sampling, KeyedNoise(sampling.seed))
     while root < answer.end:
         proposed = session.propose(DraftRequest(tree)).tree
         if proposed is None:
@@ -75,21 +76,8 @@ def replay(drafter: Drafter, answer: Answer, sampling: SamplingParams, tree: Tre
         step = _compare(proposed, token_ids[root + 1 :], names)
         yield step
         before, root = root, root + len(step.accepted_path) + 1
-        session.observe(committed_tokens(ids, features, before, root))
-
-
-def start_session(
-    drafter: Drafter, ids: Tensor, features: Tensor, start: int, sampling: SamplingParams
-) -> DraftSession:
-    """Return a draft session at the start of a stored text; arguments are the fields of `Answer`."""
-    prompt = Context(ids[: start + 1].tolist(), ids[: start + 1], features[:start])
-    return drafter.start(prompt, sampling, KeyedNoise(sampling.seed))
-
-
-def committed_tokens(ids: Tensor, features: Tensor, before: int, root: int) -> Committed:
-    """Return the tokens that a step commits if its root moves from index `before` to `root`."""
-    new_ids = ids[before + 1 : root + 1]
-    return Committed(new_ids.tolist(), new_ids, features[before:root])
+        committed = slice(before + 1, root + 1)
+        session.observe(Committed(token_ids[committed], ids[committed], features[before:root]))
 
 
 def _compare(tree: DraftTree, following: Sequence[int], names: Sequence[str]) -> ReplayedStep:
@@ -107,7 +95,7 @@ def _compare(tree: DraftTree, following: Sequence[int], names: Sequence[str]) ->
 
 def accepted_path(token_ids: Sequence[int], parents: Sequence[int], following: Sequence[int]) -> tuple[int, ...]:
     """Return the path from depth 1 that spells the start of the following tokens."""
-    children = children_of(token_ids, parents)
+    children = {pair: node for node, pair in enumerate(zip(parents, token_ids, strict=True))}
     path: list[int] = []
     for token in following:
         child = children.get((path[-1] if path else 0, token))
@@ -115,8 +103,3 @@ def accepted_path(token_ids: Sequence[int], parents: Sequence[int], following: S
             break
         path.append(child)
     return tuple(path)
-
-
-def children_of(token_ids: Sequence[int], parents: Sequence[int]) -> dict[tuple[int, int], int]:
-    """Return the nodes of a tree by parent and token."""
-    return {(parent, token): node for node, (parent, token) in enumerate(zip(parents, token_ids, strict=True))}

@@ -5,12 +5,13 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
 from jakiro.system import write_atomically
-from jakiro.training.corpus import MANIFEST_NAME, Row, read_manifest
+from jakiro.training.corpus import MANIFEST_NAME, Row, read_manifest, row_counts
 
 log = logging.getLogger(__name__)
 
@@ -21,13 +22,9 @@ def in_order_of_content(rows: Sequence[Row], max_tokens: int | None = None) -> l
     The first ones are held out, so the split depends on neither the seed nor the number of tokens. If a corpus grows,
     some new texts are held out instead of old ones, but no text that an earlier run learned from.
     """
-    selected, total = [], 0
-    for row in sorted(rows, key=row_hash):
-        total += len(row.ids)
-        if max_tokens is not None and total > max_tokens:
-            break
-        selected.append(row)
-    return selected
+    ordered = sorted(rows, key=row_hash)
+    totals = accumulate(len(row.ids) for row in ordered)
+    return [row for row, total in zip(ordered, totals, strict=True) if max_tokens is None or total <= max_tokens]
 
 
 def row_hash(row: Row) -> str:
@@ -79,17 +76,12 @@ def refuse_rows_that_were_learned(folder: Path, rows: Sequence[Row], num_held_ou
 
 def write_manifest(folder: Path, rows: Sequence[Row], num_held_out: int, target: str) -> None:
     """Write the manifest of a head: texts and tokens by kind, answers by temperature, and the held-out texts."""
-    hashes, kinds = [row_hash(row) for row in rows], {}
-    for row in rows:
-        counts = kinds.setdefault(row.kind, {"rows": 0, "tokens": 0, "learned_tokens": 0})
-        for name, value in zip(counts, (1, len(row.ids), len(row.ids) - row.l0), strict=True):
-            counts[name] += value
+    hashes = [row_hash(row) for row in rows]
+    kinds = sorted({row.kind for row in rows})
     manifest = {
         "target": target,
-        "counts": {
-            name: sum(counts[name] for counts in kinds.values()) for name in ("rows", "tokens", "learned_tokens")
-        },
-        "kinds": dict(sorted(kinds.items())),
+        "counts": row_counts(rows),
+        "kinds": {kind: row_counts([row for row in rows if row.kind == kind]) for kind in kinds},
         "temperatures": dict(sorted(Counter(str(row.temp) for row in rows).items())),
         "rows_sha256": hashlib.sha256("".join(hashes).encode()).hexdigest(),
         "held_out": [sha256[:16] for sha256 in hashes[:num_held_out]],

@@ -29,7 +29,6 @@ from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import Row, read_corpus, read_manifest
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import FeatureCache
-from jakiro.training.losses import Objective
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import (
     add_minutes,
@@ -44,7 +43,7 @@ from jakiro.training.start import (
     head_config,
 )
 from jakiro.training.trainer import Trainer, TrainingFolders, join_processes
-from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, held_out, report
+from jakiro.training.validation import NUM_STEPS, agreement, held_out, report
 
 # Held-out texts that evaluate every checkpoint
 NUM_CHECKED = 16
@@ -226,7 +225,9 @@ def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
     config, out, rows = plan.config, Path(plan.config.out), plan.held_out
     log.info("Calibrating on %d held-out rows.", len(rows))
     data = held_out(material.cache, range(len(rows)), material.output_weight)
-    calibrated(trainer.objective, data, config.options.seed, out)
+    head = trainer.head.eval()
+    head.config = replace(head.config, calibration=fit_calibration(trainer.objective, data, config.options.seed))
+    save_head(head, out)
     sections = {"Recipe": _recipe(trainer, config, plan.rows)}
     if config.final_report:
         log.info("Saved to %s; a report on the held-out rows follows, which --no-report leaves out.", out)
@@ -234,16 +235,9 @@ def finish(plan: Plan, material: Material, trainer: Trainer) -> None:
         for name, value in numbers.items():
             log.info("%s %.3f", name, value)
         sections["Numbers on held-out rows"] = {name: f"{value:.3f}" for name, value in numbers.items()}
-    write_training_card(trainer.head, out, sections)
+    write_training_card(head, out, sections)
     earlier = 0.0 if plan.init is None else read_manifest(plan.init).get("minutes", 0.0)
     add_minutes(out, earlier + trainer.elapsed / 60)
-
-
-def calibrated(objective: Objective, data: HeldOut, seed: int, out: Path) -> None:
-    """Fit the calibration on held-out texts and save the head with it."""
-    head = objective.head.eval()
-    head.config = replace(head.config, calibration=fit_calibration(objective, data, seed))
-    save_head(head, out)
 
 
 def _head_shape(config: TrainConfig, methods: Methods) -> tuple[HeadKind, dict]:

@@ -333,7 +333,10 @@ class Trainer:
         Returns:
             The means of the loss and its parts; positions are summed.
         """
-        rate, num_steps = self._set_learning_rate(), unroll_steps_at(self.progress, self.options)
+        rate = learning_rate_at(self.progress, self.step, self.options)
+        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
+            group["lr"] = rate * group.get("rate", 1.0)
+        num_steps = unroll_steps_at(self.progress, self.options)
         self.prepared.train()
         results = []
         for number in range(self.options.accumulate):
@@ -353,12 +356,6 @@ class Trainer:
         means = {name: sum(result[name] for result in results) / len(results) for name in results[0]}
         means["positions"] *= len(results)
         return means | {"learning_rate": rate, "gradient_norm": norm, "unroll": num_steps}
-
-    def _set_learning_rate(self) -> float:
-        rate = learning_rate_at(self.progress, self.step, self.options)
-        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
-            group["lr"] = rate * group.get("rate", 1.0)
-        return rate
 
     def _backward(self, batch: Batch, number: int, num_steps: int) -> dict[str, float]:
         """Add a batch's gradient; its noise and sampled vocabulary depend only on its number in the run.
@@ -402,27 +399,22 @@ class Trainer:
             for name in names
             if name.endswith("/token")
         )
-        self._log(
-            "step %d epoch %d.%d %.1f min, %.1f left | gap to target: %s | feature %.4f | lr %.2e | norm %.2f | "
-            "%.0f positions/s",
-            self.step, self.epoch, self.next_batch, self.elapsed / 60, self._minutes_left(), " ".join(gaps),
-            means["main_1/feature"], means["learning_rate"], means["gradient_norm"], means["positions_per_second"],
-        )  # fmt: skip
-        self.accelerator.log(means, self.step)
-
-    def _minutes_left(self) -> float:
-        return self.elapsed * max(1 / self.progress - 1, 0) / 60
-
-    def _log(self, *message: object) -> None:
         if self.accelerator.is_main_process:
-            log.info(*message)
+            minutes_left = self.elapsed * max(1 / self.progress - 1, 0) / 60
+            log.info(
+                "step %d epoch %d.%d %.1f min, %.1f left | gap to target: %s | feature %.4f | lr %.2e | norm %.2f | "
+                "%.0f positions/s",
+                self.step, self.epoch, self.next_batch, self.elapsed / 60, minutes_left, " ".join(gaps),
+                means["main_1/feature"], means["learning_rate"], means["gradient_norm"], means["positions_per_second"],
+            )  # fmt: skip
+        self.accelerator.log(means, self.step)
 
     def save(self) -> None:
         """Write the head and a checkpoint, and log the numbers of `validate`."""
         self._save_weights()
         if self.validate and self.accelerator.is_main_process:
             numbers = self.validate(self.objective)
-            self._log("step %d validation: %s", self.step, " ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
+            log.info("step %d validation: %s", self.step, " ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
             self.accelerator.log({f"validation/{name}": value for name, value in numbers.items()}, self.step)
 
     def _save_weights(self) -> None:

@@ -119,7 +119,7 @@ def test_verify_detects_changes_in_all_known_files(pair, capsys, monkeypatch):
     """It lists cached files of the default, folders that were loaded, and shipped heads, whether damaged or not."""
     wheel, default = embedded.wheel_path(), embedded.embedded_folder()
     monkeypatch.setattr(embedded, "find_gguf", lambda temporary: temporary)
-    monkeypatch.setattr(embedded, "_convert", lambda gguf, folder: shutil.copytree(pair / "target", folder))
+    monkeypatch.setattr(embedded, "_convert", lambda gguf, folder, _: shutil.copytree(pair / "target", folder))
     monkeypatch.setattr(embedded, "_GGUF_SHA256", hashlib.sha256(b"model").hexdigest())
     embedded.embedded_target()
     for folder in (default, pair / "target"):

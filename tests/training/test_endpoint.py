@@ -8,6 +8,7 @@ from threading import Thread
 import pytest
 
 from jakiro.models.families import stop_ids
+from jakiro.training import endpoint as endpoints
 from jakiro.training.corpus import CorpusConfig, CorpusOptions, CorpusWriter, TextSource, read_corpus
 from jakiro.training.endpoint import MAX_TRIES, Endpoint, read_api_key
 from jakiro.training.writing import TextRequest, write_texts
@@ -48,8 +49,13 @@ def server(complete, headers=None):
         httpd.server_close()
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.001)
+
+
 def endpoint(url, concurrency=2, **options) -> Endpoint:
-    return Endpoint(url, byte_tokenizer(), concurrency, first_pause=0.001, **options)
+    return Endpoint(url, byte_tokenizer(), concurrency, **options)
 
 
 def requests(count, temperature=0.5):

@@ -21,6 +21,7 @@ const PHASE_MS = 250;
 const LEVEL = 62; // the least width of a level
 const NAME_GAP = 44; // pixels of a level besides its longest name: a mark and an edge
 const PILL = 24; // and where branches after it may be folded away
+const LEAST_SCALE = 0.8; // of a tree whose names do not fit; then they are cut
 const ROW = 15.5; // the least height of a row
 const MOST_ROW = 88; // of a small tree, whose nodes have a second line
 const SMALL = 8; // guesses
@@ -89,7 +90,7 @@ export class TreeView {
     this.setFont(Math.min(this.font, 0.9 * row));
     const noted = isSmall && row > 40 * scale;
     Object.assign(this, { plan, row, top, width: total.width, height: total.height, noted });
-    this.labels = this.measureLabels();
+    this.setLabels();
     const svg = s(
       "svg",
       {
@@ -116,8 +117,8 @@ export class TreeView {
   }
 
   // Computes the size of type and marks and the start of each level, independent of the result: as large as all trees of the
-  // lane allow, so that steps look equal, with levels as wide as their names. If these do not fit, the step gets smaller, then
-  // its longest names are cut.
+  // lane allow, so that steps look equal, with levels as wide as their names. A name without a branch after it has its row to
+  // itself. If they do not fit, the step gets smaller, then its longest names are cut.
   setScale(width, height) {
     const { lane } = this.shown;
     const usual = pageScale();
@@ -128,20 +129,25 @@ export class TreeView {
     const folds = !this.shown.showAll && leavesOf(this.step) + 1 > (height / usual - HEADS) / ROW;
     const note = this.step.nodes.length - 1 <= SMALL ? 40 : 0;
     const needed = Array(depthOf(this.step) + 2).fill(note ? 2 * LEVEL : LEVEL);
+    const ends = Array(needed.length).fill(0);
     nodes.forEach((node, i) => {
       const wide =
         measure(this.nameAt(i)) / usual +
         NAME_GAP +
         6 * lane.proposers.of(node).number.length +
         (folds && branches.get(i)?.length > 1 ? PILL : note);
-      needed[node.depth] = Math.max(needed[node.depth], wide);
+      const levels = branches.has(i) || note ? needed : ends;
+      levels[node.depth] = Math.max(levels[node.depth], wide);
+    });
+    ends.forEach((wide, level) => {
+      needed[needed.length - 1] += Math.max(0, wide - sum(needed.slice(level)));
     });
     const zoom = clamp(
       1,
       Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))),
       1.5,
     );
-    this.setType(usual * clamp(0.9, free / sum(needed), zoom));
+    this.setType(usual * clamp(LEAST_SCALE, free / sum(needed), zoom));
     const room = (free * usual) / this.scale;
     let longest = Math.max(...needed);
     const cutTo = (most) => needed.map((wide) => Math.min(wide, most));
@@ -197,8 +203,15 @@ export class TreeView {
       .forEach((group) => group.animate([{ opacity: 0, offset: 0 }], timing));
   }
 
+  // The bonus token follows the word before it, which may be wider than its column
   place(spot) {
-    return { x: this.starts[spot.column], y: this.top + (spot.row + 0.5) * this.row };
+    const x = this.starts[spot.column];
+    const { bonus, end } = this.plan;
+    const before = spot === bonus && spot.row === this.plan.places.get(end).row;
+    return {
+      x: before ? Math.max(x, this.labels.get(end).end + 18 * this.scale) : x,
+      y: this.top + (spot.row + 0.5) * this.row,
+    };
   }
 
   size(i) {
@@ -224,17 +237,18 @@ export class TreeView {
   }
 
   // A name that has its row to itself from there on is not cut
-  measureLabels() {
+  setLabels() {
     const { lane } = this.shown;
     const labels = new Map();
     const { places, bonus, end, children } = this.plan;
     const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
     for (const [i, spot] of places) {
-      const last = !children[i].some((child) => places.has(child)) && !(bonus && i === end);
+      const last = !children[i].some((child) => places.has(child));
+      const after = bonus && i === end ? measure(this.nameAt("bonus")) + 38 * this.scale : 0;
+      const column = this.starts[spot.column + 1] - 32 * this.scale;
       const room =
-        (last ? this.width : this.starts[spot.column + 1]) -
-        this.place(spot).x -
-        (last ? 24 : 32) * this.scale;
+        (last ? Math.max(column, this.width - after - 24 * this.scale) : column) -
+        this.place(spot).x;
       const node = this.step.nodes[i];
       const name = this.nameAt(i);
       const pill = pills.get(i);
@@ -248,18 +262,25 @@ export class TreeView {
         pill,
       });
     }
-    return labels;
+    this.labels = labels;
+    if (bonus) {
+      const { x } = this.place(bonus);
+      const start = x + 14 * this.scale;
+      const text = this.fit(this.nameAt("bonus"), this.width - x - 24 * this.scale);
+      labels.set("bonus", { text, start, end: start + measure(text) });
+    }
   }
 
   // One faint column per upcoming token
   columns() {
     const last = Math.max(depthOf(this.step), this.plan.bonus?.column ?? 0);
+    const longest = Math.max(...[...this.labels.values()].map((label) => label.end)) + 13;
     const group = s("g.columns-behind");
     for (let column = 1; column <= last; column += 1) {
       const [x, end] = [column, column + 1].map(
         (at) => (this.starts[at] ?? this.width) - 15 * this.scale,
       );
-      const wide = (column === last ? Math.min(end, this.width) : end) - x - 5;
+      const wide = (column === last ? clamp(end, longest, this.width) : end) - x - 5;
       const words = say(
         column > 1 ? "tree_column" : wide > 84 * this.scale ? "tree_next" : "tree_next_short",
         {
@@ -421,16 +442,8 @@ export class TreeView {
       if (text.pill) group.append(this.pill(i, spot, text));
     }
     if (this.plan.bonus) {
-      const { x } = this.place(this.plan.bonus);
-      const start = x + 14 * this.scale;
-      const text = this.fit(this.nameAt("bonus"), this.width - x - 24 * this.scale);
-      group.append(
-        this.node("bonus", this.plan.bonus, 15 * this.scale, {
-          text,
-          start,
-          end: start + measure(text),
-        }),
-      );
+      const label = this.labels.get("bonus");
+      group.append(this.node("bonus", this.plan.bonus, 15 * this.scale, label));
     }
     return group;
   }
@@ -488,7 +501,13 @@ export class TreeView {
               y: y + this.font * (below ? -0.45 : 0.35),
               "data-choice-of": i,
             },
-            this.fit(name, this.starts[spot.column + 1] - this.starts[spot.column]),
+            this.fit(
+              name,
+              Math.min(
+                this.starts[spot.column + 1] - this.starts[spot.column],
+                this.width - this.labels.get(i).end,
+              ),
+            ),
           ),
         );
       } else if (this.plan.places.has(child) && this.shown.phase === 2) {
