@@ -1,7 +1,7 @@
 """Results of a benchmark as tables and as one JSON file. All figures are computed in `report.py`."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 from rich import box
@@ -19,21 +19,19 @@ DEFINITIONS = (
 )
 
 
-def tables(groups: Sequence[Group]) -> list[Table]:
-    """Return three tables per temperature: speed and steps over all prompts, and speed by category.
+def tables(groups: Sequence[Group]) -> Iterator[Table]:
+    """Yield three tables per temperature: speed and steps over all prompts, and speed by category.
 
     All fit into 80 characters, because results are often read in a terminal of that width or in a pipe.
     """
-    result = []
     for temperature in dict.fromkeys(group.temperature for group in groups):
         members = [group for group in groups if group.temperature == temperature]
         overall = [group for group in members if group.category == OVERALL]
         by_category = [group for group in members if group.category != OVERALL]
         by_category.sort(key=lambda group: [member.lane for member in overall].index(group.lane))
-        result.append(_table(f"Temperature {temperature:g}, all prompts: speed", overall, _SPEED_COLUMNS))
-        result.append(_table(f"Temperature {temperature:g}, all prompts: steps", overall, _STEP_COLUMNS))
-        result.append(_table(f"Temperature {temperature:g}, by category", by_category, _CATEGORY_COLUMNS, True))
-    return result
+        yield _table(f"Temperature {temperature:g}, all prompts: speed", overall, _SPEED_COLUMNS)
+        yield _table(f"Temperature {temperature:g}, all prompts: steps", overall, _STEP_COLUMNS)
+        yield _table(f"Temperature {temperature:g}, by category", by_category, _CATEGORY_COLUMNS, True)
 
 
 def as_json(environment: dict, settings: BenchSettings, groups: Sequence[Group], runs: Sequence[Run]) -> str:

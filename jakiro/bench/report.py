@@ -67,8 +67,8 @@ def summarise(runs: Sequence[Run]) -> list[Group]:
         baseline = fastest_plain(at_temperature)
         for category in (OVERALL, *dict.fromkeys(run.category for run in at_temperature)):
             members = [run for run in at_temperature if category in (OVERALL, run.category)]
-            for lane in dict.fromkeys(run.lane for run in members):
-                groups.append(_group(lane, temperature, category, members, baseline))
+            lanes = dict.fromkeys(run.lane for run in members)
+            groups += [_group(lane, temperature, category, members, baseline) for lane in lanes]
     return groups
 
 

@@ -90,16 +90,13 @@ def _check_cache() -> Finding:
     return Finding("cache", str(cache_folder()))
 
 
-def _device_findings() -> list[Finding]:
+def _device_findings() -> Iterator[Finding]:
     dtype = str(choose_dtype(None, torch.device("cpu"))).removeprefix("torch.")
     reason = unavailable_reason()
-    findings = [
-        Finding("cpu", f"cores: {num_cores()}, threads: {torch.get_num_threads()}, {dtype}"),
-        Finding("compiled code", f"none, so decoding is slower: {reason}" if reason else "for this processor"),
-    ]
+    yield Finding("cpu", f"cores: {num_cores()}, threads: {torch.get_num_threads()}, {dtype}")
+    yield Finding("compiled code", f"none, so decoding is slower: {reason}" if reason else "for this processor")
     if torch.cuda.is_available():
-        findings.append(Finding("gpu", torch.cuda.get_device_name()))
-    return findings
+        yield Finding("gpu", torch.cuda.get_device_name())
 
 
 def _check_default_target() -> Finding:

@@ -185,11 +185,9 @@ def _mark_blanks(tokens: list[str], types: list[int]) -> list[str]:
 
     A token is unchanged if its new name is another token's.
     """
-    vocabulary, marked = set(tokens), []
-    for token, kind in zip(tokens, types, strict=True):
-        name = token.replace(" ", _BLANK) if kind == _USER_DEFINED else token
-        marked.append(token if name in vocabulary else name)
-    return marked
+    vocabulary, pairs = set(tokens), zip(tokens, types, strict=True)
+    names = [token.replace(" ", _BLANK) if kind == _USER_DEFINED else token for token, kind in pairs]
+    return [token if name in vocabulary else name for token, name in zip(tokens, names, strict=True)]
 
 
 def _byte_level(keys: Mapping[str, Value]):

@@ -300,17 +300,13 @@ def further_heads(
 ) -> dict[str, Callable[[], tuple[DraftHead, dict]]]:
     """Return, by kind, a function that loads a known head of the pair's target with the same features."""
 
-    def loader_of(name: str, path: Path) -> Callable[[], tuple[DraftHead, dict]]:
-        @functools.cache
-        def load() -> tuple[DraftHead, dict]:
-            head = load_head(path, target.device, target.dtype, kinds)
-            refuse_another_targets_head(head, target.config)
-            return head, _bind(head, name, head_sha256(path), target, precision)
-
-        return load
+    def load(name: str, path: Path) -> tuple[DraftHead, dict]:
+        head = load_head(path, target.device, target.dtype, kinds)
+        refuse_another_targets_head(head, target.config)
+        return head, _bind(head, name, head_sha256(path), target, precision)
 
     return {
-        config.kind: loader_of(name, path)
+        config.kind: functools.cache(functools.partial(load, name, path))
         for name, (path, config) in reversed(registry.heads_of(pair.target_name).items())
         if config.feature_layers == target.feature_layers
     }

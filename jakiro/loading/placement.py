@@ -88,10 +88,9 @@ def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> Memory
 
 def memory_of(model, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
     """Return the estimate for a model, which needs no storage."""
-    tables = {
-        id(module.weight): module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())
-    }
-    num_in_tables = sum(weight.numel() for weight in tables.values())
+    # A tied output function has the weight of the embedding
+    tables = {layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())}
+    num_in_tables = sum(weight.numel() for weight in tables)
     num_in_layers = sum(parameter.numel() for parameter in model.parameters()) - num_in_tables
     per_weight = dtype.itemsize if bits is None else bytes_per_weight(bits)
     text = model.config.get_text_config()

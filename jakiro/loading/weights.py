@@ -48,9 +48,8 @@ def recommended_settings(pair: Pair) -> tuple[dict[str, float], list[str]]:
     Returns:
         Settings by the names of `SamplingParams`, maybe empty; and the metadata keys and values that are not applied.
     """
-    settings, ignored = {}, []
-    if is_gguf(pair):
-        settings, ignored = recommended_sampling(open_gguf(gguf_path(pair)).metadata)
+    metadata = open_gguf(gguf_path(pair)).metadata if is_gguf(pair) else {}
+    settings, ignored = recommended_sampling(metadata)
     return settings or registry.recommended_sampling_of(pair.target_name), ignored
 
 
@@ -244,10 +243,8 @@ def _load(pair: Pair, part: str, auto_class, converted: bool = False, **options)
 
 def _local_folder(pair: Pair) -> Path:
     """Return the folder of a loaded target's files."""
-    from transformers.utils import cached_file
-
-    source, revision = _prepare(pair, converted=True)
-    return Path(source) if Path(source).is_dir() else Path(cached_file(source, "config.json", revision=revision)).parent
+    source, _ = _prepare(pair, converted=True)
+    return Path(source) if Path(source).is_dir() else cached_folder(pair.target_path_or_hub_id)
 
 
 def _prepare(pair: Pair, converted: bool = False) -> tuple[str, str]:

@@ -28,16 +28,20 @@ export const h = (selector, ...content) =>
 export const s = (selector, ...content) =>
   fill((tag) => document.createElementNS(SVG, tag), selector, content);
 
-// A menu that closes when focus or press go elsewhere, and with Escape
+// A menu that closes when focus or press go elsewhere, and with Escape, which leaves the drawer around it open
 export function popMenu(kind, summary, ...content) {
   const leave = (target) => target && !menu.contains(target) && (menu.open = false);
+  const pressed = ({ target }) => leave(target);
   const menu = h(
     "details",
     {
       class: `menu ${kind}`,
       onfocusout: ({ relatedTarget }) => leave(relatedTarget),
-      onkeydown: ({ key }) => {
-        if (key !== "Escape" || !menu.open) return;
+      ontoggle: () =>
+        document[menu.open ? "addEventListener" : "removeEventListener"]("pointerdown", pressed),
+      onkeydown: (event) => {
+        if (event.key !== "Escape" || !menu.open) return;
+        event.preventDefault();
         menu.open = false;
         summary.focus();
       },
@@ -45,7 +49,6 @@ export function popMenu(kind, summary, ...content) {
     summary,
     h("div.menu-list", content),
   );
-  document.addEventListener("pointerdown", ({ target }) => leave(target));
   return menu;
 }
 

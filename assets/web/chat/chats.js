@@ -1,6 +1,6 @@
 // The chats of this browser: which one is open, how a new one starts, and the drawer that lists them all.
 
-import { attempt, counted, h, linkButton, memory, say } from "../base/dom.js";
+import { attempt, counted, h, linkButton, memory, popMenu, say } from "../base/dom.js";
 import { notify } from "../base/server.js";
 import { resume, stopAll } from "./asking.js";
 import { questionBox } from "./box.js";
@@ -165,16 +165,27 @@ export class ChatsDrawer {
   entry(chat) {
     const name = h("button.chats-open", { dir: "auto" }, chat.title || say("untitled"));
     name.addEventListener("click", () => this.leave(() => openStored(chat)));
-    const actions = h(
-      "div.turn-buttons",
-      h("span.muted", counted("turn", chat.path.length)),
+    const actions = popMenu(
+      "chats-menu",
+      h("summary.plain-button", { "aria-label": `${say("menu")}: ${chat.title}` }, "⋯"),
       linkButton("rename", () => this.rename(chat, name)),
       linkButton("export_markdown", () => exportChat(chat, "md")),
       linkButton("export_json", () => exportChat(chat, "json")),
       this.sure("delete_chat", () => this.delete(chat)),
     );
+    // The list of the last chats would open below the drawer's end
+    actions.addEventListener("toggle", () =>
+      actions.lastChild.scrollIntoView({ block: "nearest" }),
+    );
+    const turns = h("span.muted", counted("turn", chat.path.length));
     const current = chat.id === state.chat.id ? "true" : null;
-    return h("div.chats-entry", { "data-chat": chat.id, "aria-current": current }, name, actions);
+    return h(
+      "div.chats-entry",
+      { "data-chat": chat.id, "aria-current": current },
+      name,
+      turns,
+      actions,
+    );
   }
 
   // A button that requires a second press; a page in a frame may not open a dialog of the browser

@@ -11,6 +11,7 @@ const BUTTONS = ["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"];
 const SAVED = { format: "png", width: 960, height: 540, scale: 2 };
 const CORNER = { x: 0, xref: "paper", xanchor: "left", y: 1, yref: "paper", yanchor: "bottom" };
 const LEGEND = 26; // pixels
+const ROW = 18; // pixels between names at the ends of lines
 const MOST_ROWS = 24; // of the table
 // To hide labels that reach over an end Plotly measures each of them in each draw, which is a third of a draw
 const TICKS = { ticklabeloverflow: "allow" };
@@ -44,7 +45,7 @@ export class Figure {
 
   // `view`: the properties of a plot.
   //   id: zoom and hidden lines belong to it; name: of saved files; sentence; rows(): cells of csv and table, heads first
-  //   series: [{name, traces, below}], with Plotly's traces in the look of their role; several names have a legend, unless
+  //   series: [{name, role, traces, below}], with Plotly's traces in the look of their role; several names have a legend, unless
   //     `direct`: then the lines are named in place, by `notes` or, while they grow, at their ends
   //   area: [[x, y], …], a shaded polygon
   //   x, y: {title, full: [low, high], ticks}; margin; notes, shapes: Plotly's annotations and shapes
@@ -139,7 +140,8 @@ export class Figure {
       return parts.join("");
     };
     const area = view.area?.map((point) => at(...point));
-    const labels = view.direct ? view.series.map((one) => this.endLabel(one)) : [];
+    const rows = [];
+    const labels = view.direct ? view.series.map((one) => this.endLabel(one, rows)) : [];
     this.grown.replaceChildren(
       ...(area ? [s("path.plot-area", { d: `M${area.join("L")}Z` })] : []),
       ...this.data().map((trace) =>
@@ -158,13 +160,19 @@ export class Figure {
     );
   }
 
-  // The name of a line at its end, where it neither covers the line nor leaves the plot
-  endLabel({ name, below, traces }) {
+  // The name of a line at its end, where it neither covers the line nor another name (`rows`) nor leaves the plot
+  endLabel({ name, role, below, traces }, rows) {
     const [{ x, y }] = traces;
     const { x: across, y: up } = this.placeOf(x.at(-1) ?? 0, y.at(-1) ?? 0);
     const isRight = below && across < 0.75 * this.box[0];
-    const shift = { x: across + (isRight ? 6 : -6), y: up + (!below ? -8 : isRight ? 18 : 28) };
-    return s("text", { ...shift, "text-anchor": isRight ? "start" : "end" }, name);
+    let row = up + (!below ? -8 : isRight ? 18 : 28);
+    while (below && rows.some((other) => Math.abs(other - row) < ROW)) row += ROW;
+    rows.push(row);
+    return s(
+      `text.name-${role}`,
+      { x: across + (isRight ? 6 : -6), y: row, "text-anchor": isRight ? "start" : "end" },
+      name,
+    );
   }
 
   // Pixel position of a point, and the bounds of the plot

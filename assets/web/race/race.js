@@ -29,6 +29,15 @@ const tokensOf = (lanes) =>
     ),
   );
 
+// Round numbers from 0 up to `highest`, at most six of them
+function ticksTo(highest) {
+  const power = 10 ** Math.floor(Math.log10(highest / 5));
+  const step = power * [1, 2, 5, 10].find((times) => 5 * times * power >= highest * 0.999);
+  return Array.from({ length: Math.floor(highest / step) + 1 }, (_, i) =>
+    Number((i * step).toFixed(3)),
+  );
+}
+
 // The result in one line: the first method, its lead, and whether the texts are equal
 const finalWords = (run) =>
   metrics.partsAt(run) !== null
@@ -50,6 +59,12 @@ function hugeWords(run, time, over) {
   if (factor === null) return "";
   return say(factor >= 1 ? "race_faster" : "race_slower", { factor: number(factor, 1) });
 }
+
+// The lanes of a race: the tree's one first; at the end, the fastest one
+const inOrder = (run) => {
+  const lanes = run ? [...new Set([run.main, ...run.ordered])].filter(Boolean) : [];
+  return run?.finished ? lanes.toSorted((a, b) => a.clock - b.clock) : lanes;
+};
 
 // Lanes with almost no accepted candidates
 const FEW_KEPT = 1.15; // tokens a step
@@ -124,7 +139,7 @@ export class RaceView {
       SPEEDS.map((speed) => [speed, say(`race_speed_${1 / speed}`)]),
       (raceSpeed) => change({ raceSpeed }),
     );
-    this.axis = h("p.race-axis.muted");
+    this.axis = h("div.race-axis.muted");
     this.bars = h("div.race-bars", { role: "img" });
     this.choice = h("div.lane-choice", { role: "group" });
     this.lanes = h("div.lanes");
@@ -152,7 +167,6 @@ export class RaceView {
       this.title,
       h("div.lead-line", this.huge, this.lead, this.replay, this.speeds.element),
       this.bars,
-      this.axis,
       this.add || "",
       this.unequal,
       plotPane,
@@ -165,7 +179,7 @@ export class RaceView {
 
   draw(state, time) {
     const { run } = state;
-    const present = run?.ordered ?? [];
+    const present = inOrder(run);
     this.element.dataset.lanes = present.length;
     this.empty.hidden = present.length > 1;
     this.empty.textContent = say(
@@ -180,7 +194,7 @@ export class RaceView {
     if (key !== this.key) {
       this.views = present.map((lane) => new LaneView(lane, run.roleOf(lane)));
       this.lanes.replaceChildren(...this.views.map((view) => view.element));
-      this.bars.replaceChildren(...this.views.map((view) => view.bar));
+      this.bars.replaceChildren(...this.views.map((view) => view.bar), this.axis);
       this.choice.replaceChildren(
         ...present.map((lane) =>
           h(
@@ -205,7 +219,7 @@ export class RaceView {
     const total = tokensOf(present);
     const longest = Math.max(...present.map((lane) => lane.clock));
     this.element.classList.toggle("over", over);
-    this.axis.textContent = over ? say("race_axis_seconds") : say("race_axis_tokens", { total });
+    if (present.length) this.drawAxis(over ? longest : total, over);
     const huge = run ? hugeWords(run, time, over) : "";
     this.huge.hidden = !huge;
     this.huge.replaceChildren(...bold(huge));
@@ -233,6 +247,14 @@ export class RaceView {
         )
         .join(" · "),
     );
+  }
+
+  drawAxis(highest, over) {
+    const words = over ? say("plot_seconds") : say("race_axis_tokens", { total: highest });
+    if (this.axis.dataset.key === `${highest} ${words}`) return;
+    this.axis.dataset.key = `${highest} ${words}`;
+    const tick = (value) => h("i", { style: `--share: ${value / highest}` }, value);
+    this.axis.replaceChildren(...ticksTo(highest).map(tick), words);
   }
 
   // On narrow screens one text is shown: they are the same

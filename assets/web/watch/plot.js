@@ -14,9 +14,10 @@ const FIRST_SECONDS = 0.25; // earlier speeds have little meaning
 const NARROW = 430; // pixels
 const MARGIN = { left: 40, right: 18, top: 30, bottom: 26 };
 const NAME_SIZE = 13.5;
+const GAP = 3; // pixels between a line and its name
 const FACTOR_SIZE = 34;
 // Places along a line where its name is tried, best first
-const PLACES = [0.72, 0.6, 0.82, 0.5, 0.4, 0.9, 0.3, 0.2, 0.14];
+const PLACES = [0.72, 0.6, 0.82, 0.5, 0.4, 0.9, 1, 0.3, 0.2, 0.14];
 const MODES = { tokens: "plot_y", speed: "plot_rate" };
 
 // Points of a lane's first steps
@@ -58,20 +59,29 @@ const measuring = document.createElement("canvas").getContext("2d");
 // The area between two lines, up to the end of the longer one
 function between({ x, y }, other) {
   const end = Math.max(x.at(-1), other.x.at(-1));
-  const stairs = x.flatMap((value, i) =>
-    i
-      ? [
-          [value, y[i - 1]],
-          [value, y[i]],
-        ]
-      : [[value, y[i]]],
-  );
-  const back = other.x.map((value, i) => [value, other.y[i]]).reverse();
-  return [...stairs, [end, y.at(-1)], [end, other.y.at(-1)], ...back];
+  const back = pointsOf(other).reverse();
+  return [...stairs({ x, y }), [end, y.at(-1)], [end, other.y.at(-1)], ...back];
 }
+
+const pointsOf = ({ x, y }) => x.map((value, i) => [value, y[i]]);
+const stairs = ({ x, y }) =>
+  x.flatMap((value, i) => [
+    [value, y[Math.max(0, i - 1)]],
+    [value, y[i]],
+  ]);
 
 const overlap = (a, b) =>
   a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
+
+// Whether a line with these corners is drawn through a box
+const crosses = (corners, box) =>
+  corners.some(({ x: right, y }, i) => {
+    const { x: left, y: before } = corners[Math.max(0, i - 1)];
+    return overlap({ left, right, top: Math.min(y, before), bottom: Math.max(y, before) }, box);
+  });
+
+// Whether the name of a line is below it: the lane of the tree is above the others, unless it is slower
+const isBelow = (role, speedup) => (role !== "main") !== (speedup !== null && speedup < 1);
 
 const rowsOf = (lines) => [
   heads(),
@@ -121,7 +131,7 @@ export class Plot {
         )
         .join("; "),
       rows: () => rowsOf(lines),
-      series: lines.map((line) => this.series(line, mode, speedup !== null && speedup < 1)),
+      series: lines.map((line) => this.series(line, mode, isBelow(line.role, speedup))),
       direct: true,
       area: pair && main.found.x.length > 1 ? between(main.found, plain.found) : undefined,
       growing,
@@ -171,36 +181,48 @@ export class Plot {
     if (playhead !== null)
       this.playhead({ playhead, main, plain, mode, notes, shapes, taken, colours });
     const playheadBox = playhead === null ? null : taken.at(-1);
+    const drawn = lines.map(({ lane, found }) =>
+      (mode === "tokens" && !lane.isPlain ? stairs : pointsOf)(found).map((point) =>
+        this.figure.placeOf(...point),
+      ),
+    );
     for (const { lane, found, role } of lines) {
-      const below = (role === "plain") === !(speedup < 1 && speedup !== null);
+      const preferred = isBelow(role, speedup);
       const named = say("plot_named", { lane: lane.title, seconds: clockOf(lane.clock) });
-      const place =
-        (over && this.freePlace(found, named, below, taken)) ||
-        this.freePlace(found, lane.title, below, taken) ||
-        this.freePlace(
-          found,
-          lane.title,
-          below,
-          taken.filter((box) => box !== playheadBox),
-        );
-      if (!place) unplaced += 1;
-      else
-        notes.push(
-          note(place.words, {
-            x: place.x,
-            y: place.y,
-            xanchor: below ? "left" : "right",
-            yanchor: below ? "top" : "bottom",
-            xshift: below ? 8 : -8,
-            font: { size: NAME_SIZE * scale, color: role === "main" ? colours.ink : colours.muted },
-            bold: role === "main",
-          }),
-        );
+      const names = over ? [named, lane.title] : [lane.title];
+      const places = [
+        ...[preferred, !preferred].flatMap((below) =>
+          names.map((words) => [words, below, taken, drawn]),
+        ),
+        [lane.title, preferred, taken, []],
+        [lane.title, preferred, taken.filter((box) => box !== playheadBox), []],
+      ];
+      let place = null;
+      for (const tried of places) place ??= this.freePlace(found, ...tried);
+      if (!place) {
+        unplaced += 1;
+        continue;
+      }
+      const { words, below, box, x, y } = place;
+      taken.push(box);
+      notes.push(
+        note(words, {
+          x,
+          y,
+          xanchor: below ? "left" : "right",
+          yanchor: below ? "top" : "bottom",
+          xshift: below ? 8 : -8,
+          yshift: below ? -GAP : GAP,
+          font: { size: NAME_SIZE * scale, color: role === "main" ? colours.ink : colours.muted },
+          bold: role === "main",
+        }),
+      );
     }
     return { notes, shapes, unplaced };
   }
 
-  freePlace({ x, y }, words, below, taken) {
+  // Where a name covers neither the `taken` boxes nor the lines in `drawn`; null if it always does
+  freePlace({ x, y }, words, below, taken, drawn) {
     measuring.font = `600 ${NAME_SIZE * pageScale()}px sans-serif`;
     const wide = measuring.measureText(words).width + 12;
     const tall = 1.5 * NAME_SIZE * pageScale();
@@ -210,14 +232,14 @@ export class Plot {
       const box = {
         left: below ? across + 6 : across - 6 - wide,
         right: below ? across + 6 + wide : across - 6,
-        top: below ? up : up - tall,
-        bottom: below ? up + tall : up,
+        top: below ? up + GAP : up - GAP - tall,
+        bottom: below ? up + GAP + tall : up - GAP,
       };
       const inside = box.left > room.left && box.right < room.right + 8 && box.bottom < room.bottom;
       if (!inside || box.top < room.top - tall || taken.some((other) => overlap(box, other)))
         continue;
-      taken.push(box);
-      return { x: x[i], y: y[i], words };
+      if (!drawn.some((corners) => crosses(corners, box)))
+        return { x: x[i], y: y[i], words, below, box };
     }
     return null;
   }
@@ -288,12 +310,13 @@ export class Plot {
     const edge = x < left + 26 ? 1 : x > right - 26 ? -1 : 0; // there both numbers are on the inner side
     taken.push({ left: x - 26, right: x + 26, top: 0, bottom: this.figure.room.clientHeight });
     if (mode !== "tokens") return;
-    for (const [lane, fill, side] of [
-      [main?.lane, colours.ink, -1],
-      [plain && plain !== main ? plain.lane : null, colours.page, 1],
-    ]) {
-      if (!lane) continue;
-      const tokens = lane.countAt(playhead);
+    const lanes = [...new Set([main?.lane, plain?.lane])].filter(Boolean);
+    const counts = lanes.map((lane) => lane.countAt(playhead));
+    lanes.forEach((lane, i) => {
+      const tokens = counts[i];
+      const isMain = lane === main?.lane;
+      // The number of the higher line is above it, the other one is below
+      const side = i === Number(counts[1] > counts[0]) ? -1 : 1;
       shapes.push({
         ...{
           type: "circle",
@@ -303,8 +326,8 @@ export class Plot {
           yanchor: tokens,
         },
         ...{ x0: -5, x1: 5, y0: -5, y1: 5 },
-        fillcolor: fill,
-        line: { color: side < 0 ? colours.page : colours.muted, width: 2 },
+        fillcolor: isMain ? colours.ink : colours.page,
+        line: { color: isMain ? colours.page : colours.muted, width: 2 },
       });
       notes.push(
         note(String(tokens), {
@@ -313,18 +336,19 @@ export class Plot {
           xanchor: (edge || side) < 0 ? "right" : "left",
           xshift: 9 * (edge || side),
           yanchor: side < 0 ? "bottom" : "top",
-          bold: side < 0,
-          font: { size: 12.5 * pageScale(), color: side < 0 ? colours.ink : colours.muted },
+          bold: isMain,
+          font: { size: 12.5 * pageScale(), color: isMain ? colours.ink : colours.muted },
         }),
       );
-    }
+    });
   }
 
-  series({ lane, role, found }, mode, slower) {
+  series({ lane, role, found }, mode, below) {
     const words = mode === "tokens" ? "%{y} tokens" : "%{y:.0f} tokens/s";
     return {
       name: lane.title,
-      below: (role === "plain") !== slower,
+      role,
+      below,
       traces: [
         {
           ...found,

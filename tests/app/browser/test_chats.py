@@ -282,10 +282,20 @@ def test_the_drawer_lists_chats_and_renames_and_deletes_them(tab):
     names = tab.locator(".chats-open")
     tab.wait_for_function("document.querySelectorAll('.chats-open').length === 2")
     assert names.all_inner_texts() == ["Pears?", "Apples?"]
+    # Escape closes the menu of a chat, not the drawer
+    tab.click(".chats-entry >> nth=1 >> summary")
+    box = tab.locator(".chats-entry").last.bounding_box()
+    assert box["height"] <= 64, "two lines"
+    assert tab.locator(".chats-menu[open] button").all_inner_texts() == ["Rename", "Markdown", "JSON", "Delete"]
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector(".chats-menu[open]", state="detached")
+    assert tab.is_visible(".chats") and tab.evaluate("document.activeElement.matches('.chats-menu summary')")
+    tab.click(".chats-entry >> nth=0 >> summary")
     tab.click('.chats-entry >> nth=0 >> [data-action="rename"]')
     tab.fill(".chats-entry input", "Fruit")
     tab.keyboard.press("Enter")
     tab.wait_for_selector(".chats-open:has-text('Fruit')")
+    tab.click(".chats-entry >> nth=0 >> summary")
     with tab.expect_download() as download:
         tab.click('.chats-entry >> nth=0 >> [data-action="export_markdown"]')
     text = download.value.path().read_text(encoding="utf-8")
@@ -294,6 +304,8 @@ def test_the_drawer_lists_chats_and_renames_and_deletes_them(tab):
         tab.click('.chats-entry >> nth=0 >> [data-action="export_json"]')
     exported = json.loads(download.value.path().read_text(encoding="utf-8"))
     assert exported["version"] == 1 and exported["turns"][0]["traces"]["jakiro"]["steps"]
+    tab.keyboard.press("Escape")
+    tab.click(".chats-entry >> nth=1 >> summary")
     tab.click('.chats-entry >> nth=1 >> [data-action="delete_chat"]')
     tab.click('.chats-entry >> nth=1 >> [data-action="delete_chat"]')
     tab.wait_for_function("document.querySelectorAll('.chats-open').length === 1")

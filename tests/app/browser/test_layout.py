@@ -1,5 +1,6 @@
 """The layout fits one screen on desktops, in frames and on projectors, has one column on phones, and is stable."""
 
+import copy
 import itertools
 
 import pytest
@@ -43,6 +44,39 @@ def test_the_step_fits_one_screen_and_the_plot_is_at_least_160_pixels_high(modul
     places = tab.evaluate(PLACES)
     assert max(top + tall for _, top, _, tall in places.values()) <= height
     assert places[".tree-room"][3] >= 200
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
+@pytest.mark.parametrize("further", [[], ["eagle2", "medusa"]], ids=["two lanes", "four lanes"])
+def test_the_plot_of_the_race_is_wholly_on_a_projector(modules, width, height, further):
+    modules.set_viewport_size({"width": width, "height": height})
+    modules.evaluate("document.documentElement.classList.add('projector'); document.body.style.padding = '57px 0 0'")
+    traces = traces_of()
+    for method in further:
+        traces[method] = copy.deepcopy(traces["jakiro"])
+        traces[method]["header"]["method"] = method
+    show(modules, traces)
+    modules.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
+    modules.wait_for_function("() => document.querySelector('.race.over .plot')?._fullLayout")
+    wait_for_frames(modules)
+    plot = modules.locator(".race .plot").bounding_box()
+    assert plot["y"] + plot["height"] <= height
+    assert plot["height"] >= height / 5
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_the_facts_of_a_phone_are_evenly_spaced(modules, width):
+    modules.evaluate("document.body.style.margin = 0")
+    opened(modules, width, 844)
+    boxes = modules.evaluate(
+        "[...document.querySelectorAll('.headline .fact:not([hidden])')].map((fact) =>"
+        " (({ left, right, top, height }) => [left, right, top, height])(fact.getBoundingClientRect()))"
+    )
+    assert len(boxes) == 3
+    assert len({round(top) for _, _, top, _ in boxes}) == 1, "one row"
+    gaps = [after[0] - before[1] for before, after in itertools.pairwise(boxes)]
+    assert gaps[0] == pytest.approx(gaps[1], abs=1) and gaps[0] >= 12
+    assert all(height >= 44 for *_, height in boxes), "large enough for a finger"
 
 
 @pytest.mark.parametrize("width", [1366, 390])

@@ -11,7 +11,7 @@ import pytest
 
 from app.page import web
 from app.words.plots import BROWSER as words
-from tests.app.conftest import load_scripts, plotted, show
+from tests.app.conftest import call_with, load_scripts, plotted, seek, show, wait_for_frames
 from tests.app.fake import traces_of
 
 pytestmark = pytest.mark.browser
@@ -192,6 +192,42 @@ def test_the_factor_covers_no_line(modules, speedup, width):
     assert not [(x, y) for x, y in drawn["points"] if left < x < right and top + 8 < y < bottom - 8]
 
 
+@pytest.mark.parametrize("speedup", [0.6, 2.5])
+def test_the_names_of_lines_cover_no_line(modules, speedup):
+    traces = race_at(speedup)
+    further = copy.deepcopy(traces["jakiro"])
+    further["header"]["method"] = "eagle2"
+    for step in further["steps"]:
+        step["verify_ms"] *= 1.25
+    modules.set_viewport_size({"width": 1280, "height": 720})
+    show(modules, traces | {"eagle2": further}, step=5)
+    modules.wait_for_function("() => document.querySelectorAll('.columns .plot .annotation').length > 4")
+    drawn = modules.evaluate(DRAWN)
+    names = [name for name in drawn["boxes"] if name.startswith(("Jakiro", "Plain", "EAGLE"))]
+    assert len(names) == 3
+    for name in names:
+        left, top, right, bottom = drawn["boxes"][name]
+        # A line's name is three pixels away from it
+        assert not [(x, y) for x, y in drawn["points"] if left < x < right and top + 2 < y < bottom - 2], name
+
+
+def test_while_lines_grow_only_the_name_of_the_tree_s_lane_is_bold(modules):
+    call_with(
+        modules,
+        """(traces) => {
+          Jakiro.mountView(document.querySelector("#host"), {}, null, null);
+          const run = Jakiro.runFromTraces("growing", "live", traces, "Test");
+          Object.assign(run, { finished: false });
+          Jakiro.show(run);
+        }""",
+        traces_of(),
+    )
+    modules.wait_for_selector(".columns .plot-grown text")
+    look = "(all) => Object.fromEntries(all.map((name) => [name.textContent, getComputedStyle(name).fontWeight]))"
+    weights = modules.locator(".columns .plot-grown text").evaluate_all(look)
+    assert weights == {"Jakiro": "700", "Plain decoding": "400"}
+
+
 def test_the_numbers_of_the_first_and_the_last_step_are_inside_the_plot(modules):
     opened(modules, traces := race_at(2))
     for step in (0, len(traces["jakiro"]["steps"]) - 1):
@@ -200,3 +236,16 @@ def test_the_numbers_of_the_first_and_the_last_step_are_inside_the_plot(modules)
         drawn = modules.evaluate(DRAWN)
         numbers = [box for name, box in drawn["boxes"].items() if name.isdigit()]
         assert numbers and all(drawn["start"] <= box[0] and box[2] <= drawn["end"] for box in numbers)
+
+
+@pytest.mark.parametrize("speedup", [0.85, 2.5])
+def test_the_numbers_of_a_step_cover_no_line(modules, speedup):
+    opened(modules, traces := race_at(speedup))
+    for step in range(3, len(traces["jakiro"]["steps"]) - 2, 4):
+        seek(modules, step)
+        wait_for_frames(modules)
+        drawn = modules.evaluate(DRAWN)
+        numbers = [box for name, box in drawn["boxes"].items() if name.isdigit()]
+        assert numbers  # equal ones have one name
+        for left, top, right, bottom in numbers:
+            assert not [(x, y) for x, y in drawn["points"] if left < x < right and top + 4 < y < bottom - 4], step

@@ -196,6 +196,7 @@ def test_a_chat_can_be_exported_where_it_is_read(open_tab, fake_address):
     ask_to_end(tab, "Why?")
     wait_until_finished(tab)
     tab.click("#jk-show-chats")
+    tab.click(".chats-entry >> nth=0 >> summary")
     with tab.expect_download() as download:
         tab.click('.chats-entry >> nth=0 >> [data-action="export_json"]')
     exported = json.loads(download.value.path().read_text(encoding="utf-8"))

@@ -130,5 +130,19 @@ def test_the_size_of_the_trees_is_chosen_at_the_tree_with_its_cost(open_tab, fak
     tab.wait_for_selector('svg.tree[data-nodes="61"]')
     wait_until_finished(tab)
     assert tab.input_value(".tree-size select") == "60"
+    # Next to all buttons of a large tree, its key can be read
+    for width, height, kind in ((1280, 720, ""), (1200, 700, "framed"), (1366, 768, ""), (390, 844, "")):
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.evaluate("kind => (document.documentElement.className = kind)", kind)
+        tab.wait_for_function("narrow => document.querySelector('.ladder-host').hidden === !narrow", arg=width < 600)
+        for step in range(5):
+            seek(tab, step)
+            if tab.is_visible(".whole-tree"):
+                break
+        assert tab.is_visible(".whole-tree")
+        cut = "(key) => Math.max(key.scrollWidth - key.clientWidth, key.scrollHeight - key.clientHeight)"
+        assert tab.locator(".tree-key").evaluate(cut) <= 0, (width, height)
+        assert tab.locator(".tree-foot").evaluate("(foot) => foot.scrollWidth - foot.clientWidth") <= 0
+    tab.evaluate("document.documentElement.className = ''")
     tab.select_option(".tree-size select", "0")
     tab.wait_for_function("() => Jakiro.moves.state.run.main?.header.tree.policy === 'auto'")
