@@ -87,6 +87,7 @@ def run_in_jupyter(sheet, num_cells=None) -> str:
     return "".join(output.get("text", "") for cell in cells for output in cell.get("outputs", ()))
 
 
+@pytest.mark.rare
 def test_unchanged_sheet_runs_and_names_open_exercises():
     assert run_in_jupyter(DOCS / "lesson.ipynb", -MODEL_CELLS).count(": open") == len(solutions())
 

@@ -23,20 +23,28 @@ def build(picker: Picker, numerics: str = words.EXACT, methods: Methods = METHOD
         methods: known methods; the fields list those of `offered_methods`.
     """
     with gr.Column(elem_id="settings"):
-        with gr.Row():
-            gr.Markdown(f"## {words.SETTINGS}")
-            reset = gr.Button(words.RESET, elem_id="reset-settings", size="sm", min_width=100)
-            close = gr.Button(words.CLOSE_SETTINGS, elem_id="close-settings", size="sm", min_width=60)
-        for button, script in ((close, "Jakiro.toggleSettings(false)"), (reset, "Jakiro.resetForm()")):
-            button.click(None, None, None, js=f"() => {{ {script}; return []; }}", api_visibility="private")
+        with gr.Column(elem_id="settings-head"):
+            with gr.Row():
+                gr.Markdown(f"## {words.SETTINGS}")
+                reset = gr.Button(words.RESET, elem_id="reset-settings", size="sm", min_width=100)
+                close = gr.Button(words.CLOSE_SETTINGS, elem_id="close-settings", size="sm", min_width=60)
+            scripts = {close: "toggleSettings(false)", reset: "resetForm()"}
+            with gr.Row(elem_id="settings-groups"):
+                for group in words.GROUPS:
+                    link = gr.Button(group, elem_id=f"to-{group.lower()}", size="sm", min_width=0)
+                    scripts[link] = f"openGroup('{group.lower()}')"
+        for button, script in scripts.items():
+            button.click(None, None, None, js=f"() => {{ Jakiro.{script}; return []; }}", api_visibility="private")
+        with gr.Column(elem_id="recommended"):
+            gr.Markdown(words.MAKERS_INFO)
+            with gr.Row():
+                makers = gr.Button(words.MAKERS, elem_id="makers-settings", size="sm", min_width=100)
+                greedy = gr.Button(words.GREEDY, elem_id="greedy", size="sm", min_width=60)
         _heading(words.GROUP_ANSWER)
         length = _number(USUAL_LENGTH, words.LENGTH, words.LENGTH_INFO, "length")
         system_prompt = _text(words.SYSTEM_PROMPT, None, "system-prompt", lines=3)
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
         _heading(words.GROUP_SAMPLING)
-        with gr.Row():
-            makers = gr.Button(words.MAKERS, elem_id="makers-settings", size="sm", min_width=100)
-            greedy = gr.Button(words.GREEDY, elem_id="greedy", size="sm", min_width=100)
         with gr.Row():
             temperature = _number(0, words.TEMPERATURE, words.TEMPERATURE_INFO, "temperature", step=0.1)
             seed = _number(0, words.SEED, words.SEED_INFO, "seed")
@@ -125,7 +133,7 @@ def _number(value: float, label: str, info: str, name: str, step: float = 1, int
 
 def _heading(text: str) -> gr.Markdown:
     """Return the heading of a group of fields."""
-    return gr.Markdown(f"### {text}")
+    return gr.Markdown(f"### {text}", elem_id=f"group-{text.lower()}")
 
 
 def _choice(choices: list[tuple[str, str]], value, label: str, info: str, name: str, **several) -> gr.Dropdown:

@@ -14,8 +14,8 @@ QUESTIONS_EMPTY = "--questions must name a file with one question a line; {value
 
 SETTINGS, CLOSE_SETTINGS = "Settings", "Close"
 RESET, RESET_CHANGED = "Reset all", "Reset all ({n} changed)"
-GROUP_ANSWER, GROUP_SAMPLING, GROUP_FORMAT = "Answer", "Sampling", "Format"
-GROUP_DRAFTING, GROUP_MODEL = "Drafting", "Model"
+GROUPS = ("Answer", "Sampling", "Format", "Drafting", "Model")
+GROUP_ANSWER, GROUP_SAMPLING, GROUP_FORMAT, GROUP_DRAFTING, GROUP_MODEL = GROUPS
 SYSTEM_PROMPT = "System prompt"
 TEMPLATE_ARGUMENTS = "Template arguments"
 TEMPLATE_ARGUMENTS_INFO = 'JSON options for the chat template, such as {"enable_thinking": false}'
@@ -30,6 +30,7 @@ RUNS, RUNS_INFO = "No repeated n-grams", "Never repeat a phrase of N tokens (0 =
 BIAS, BIAS_INFO = "Logit bias", "token id = number from -100 to 100, such as 42=-5, 7=2"
 SUPPRESSED, SUPPRESSED_INFO = "Suppressed tokens", "Token ids to block, such as 42, 7"
 MAKERS, NO_MAKERS = "Use recommended settings", "This model has no recommended settings."
+MAKERS_INFO = "Sampling as the model’s makers recommend it, or always the most likely token:"
 GREEDY = "Greedy"
 ANSWER_AS, ANSWER_AS_INFO = "Answer as", "Forces the answer into this format"
 ANSWER_FORM = "Schema, pattern, or one text a line"

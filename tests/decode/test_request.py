@@ -1,10 +1,13 @@
 """Answers that continue a given beginning: the continuation equals that of an undivided answer, with any drafter."""
 
+from itertools import product
+
 import pytest
 
 from jakiro.config import Grammar, SamplingParams
 from jakiro.decode.prefix_cache import PrefixStore
 from jakiro.drafters.registry import METHODS
+from tests.marks import often
 from tests.support import head_for, prompt_ids, reference_answer, tiny_generator, tiny_model
 
 QUESTION, LENGTH = "Why is the sky blue?", 24
@@ -16,9 +19,12 @@ def generator():
     return tiny_generator()
 
 
-@pytest.mark.parametrize(("temperature", "rules"), [(0, {}), (1, RULES)])
-@pytest.mark.parametrize("method", METHODS)
-def test_continuing_an_answer_gives_the_same_answer(both_passes, method, temperature, rules):
+CONTINUED = [("jakiro", 0), ("jakiro", 1), ("autoregressive", 1), ("eagle3", 0), ("jakiro+prompt_lookup", 1)]
+
+
+@pytest.mark.parametrize(("method", "temperature"), often(CONTINUED, product(METHODS, (0, 1))))
+def test_continuing_an_answer_gives_the_same_answer(both_passes, method, temperature):
+    rules = RULES if temperature else {}
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, **rules)
     for generator in both_passes[head_for(method)]:
         prefixes = PrefixStore().of()
@@ -37,8 +43,10 @@ def test_continuing_an_answer_gives_the_same_answer(both_passes, method, tempera
                 assert fork.header.num_reused_tokens == complete.header.num_prompt_tokens + length - 1
 
 
-@pytest.mark.parametrize("temperature", [0, 1])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "temperature"),
+    often([("jakiro", 1), ("autoregressive", 0), ("dflash", 0)], product(METHODS, (0, 1))),
+)
 def test_continuing_after_another_token_equals_the_reference(both_passes, method, temperature):
     sampling = SamplingParams(temperature, seed=7, max_new_tokens=LENGTH, record_alternatives=True)
     for generator in both_passes[head_for(method)]:

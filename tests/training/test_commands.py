@@ -24,6 +24,7 @@ from jakiro.training.calibrate import CalibrateConfig, calibrate
 from jakiro.training.corpus import Row, read_corpus, read_manifest, write_part
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
+from tests.marks import often
 from tests.support import byte_tokenizer, save_target, with_own_head
 from tests.training.tiny import byte_target
 
@@ -79,7 +80,7 @@ def first(target_folder, corpus_folder, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("method", [method.name for method in with_own_head()])
+@pytest.mark.parametrize("method", often(("jakiro", "medusa"), [method.name for method in with_own_head()]))
 def test_head_of_every_method_is_trained_calibrated_exported_and_measured(
     own_cache, method, first, target_folder, corpus_folder, tmp_path
 ):

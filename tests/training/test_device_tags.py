@@ -18,6 +18,7 @@ from jakiro.training.trainer import Trainer, TrainingFolders
 from jakiro.training.validation import agreement, held_out
 from tests import support
 from tests.device_tags import PRETENDED, DeviceTags
+from tests.marks import rarely
 from tests.support import byte_tokenizer, tiny_model
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
@@ -78,7 +79,7 @@ def test_device_tag_head_is_recalibrated_on_the_device_of_the_target(tmp_path, m
     assert weights == pytest.approx(expected, abs=2e-3) and shares == pytest.approx(expected_shares, abs=0.05)
 
 
-@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+@pytest.mark.parametrize("fusion", [rarely("summed"), "decoupled"])
 def test_device_tag_training_is_resumed_with_its_average(cache, fusion, tmp_path, monkeypatch):
     options = TrainingOptions(max_steps=3, batch_tokens=64, num_validation=4, unroll_from=0.5, average_from=0.0)
     seen = []

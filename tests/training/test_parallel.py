@@ -84,6 +84,7 @@ def test_drafted_probabilities_of_each_level_equal_those_in_training(methods, me
         assert draft_prob == pytest.approx(float(probs[token_id]), rel=1e-3)
 
 
+@pytest.mark.rare
 def test_levels_are_learned(methods, method, tmp_path):
     subject = trainer(tmp_path, methods, method, max_steps=150, learning_rate=1e-2)
     gaps = []

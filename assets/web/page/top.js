@@ -94,6 +94,14 @@ export function openSetting(field) {
   document.querySelector(`#${field} input`)?.focus();
 }
 
+// Called by Gradio: moves to a group of settings
+export function openGroup(name) {
+  const heading = document.querySelector(`#group-${name} h3`);
+  heading.tabIndex = -1;
+  heading.focus();
+  heading.scrollIntoView();
+}
+
 export function mountTop(element) {
   const settings = h(
     "button.plain-button",

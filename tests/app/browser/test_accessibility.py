@@ -82,6 +82,26 @@ def test_no_tab_has_a_serious_finding_in_light_and_in_dark(open_tab, fake_addres
     assert not findings, "\n".join(findings)
 
 
+@pytest.mark.rare
+def test_a_group_of_settings_is_a_press_away_and_the_drawer_has_no_serious_finding(open_tab, fake_address):
+    tab = open_tab(fake_address, viewport={"width": 1280, "height": 720})
+    tab.click("#jk-settings")
+    tab.wait_for_selector("#makers-settings:visible")
+    button, block, length = (
+        tab.locator(part).bounding_box() for part in ("#makers-settings", "#recommended", "#length")
+    )
+    assert button["y"] + button["height"] <= block["y"] + block["height"] <= length["y"]
+    for group, field in (("drafting", "#method"), ("answer", "#length"), ("model", "#template-arguments")):
+        tab.focus(f"#to-{group}")
+        tab.keyboard.press("Enter")
+        tab.wait_for_function("group => document.activeElement.closest(`#group-${group}`)", arg=group)
+        heading, head = (tab.locator(part).bounding_box() for part in (f"#group-{group} h3", "#settings-head"))
+        assert head["y"] + head["height"] <= heading["y"] + 1 and heading["y"] + heading["height"] <= 720
+        tab.keyboard.press("Tab")
+        tab.wait_for_function("field => document.activeElement.closest(field)", arg=field)
+    assert not serious(tab, "#settings")
+
+
 @pytest.mark.parametrize(
     ("least", "options"), [(44, PHONE), pytest.param(44, TABLET, marks=pytest.mark.rare), (24, {})]
 )

@@ -11,6 +11,7 @@ from app.tools import replay
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.conftest import opened_alone, show
 from tests.app.fake import QUESTION, FakeGenerator, finished_race, traces_of
+from tests.marks import rarely
 
 pytestmark = pytest.mark.browser
 MOUNT = "Jakiro.mountView(document.querySelector('#host'), {}, null, null)"
@@ -149,7 +150,7 @@ def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
     assert modules.evaluate("Object.keys(Jakiro.moves.state.run.lanes).length") == 2
 
 
-@pytest.mark.parametrize("unknown", [0, 10])
+@pytest.mark.parametrize("unknown", [0, rarely(10)])
 def test_an_answer_that_begins_while_the_server_is_asked_for_it_is_not_taken_for_gone(modules, unknown):
     """The server looks before the question arrives; its reply arrives after the first words."""
     made, trace = ticks_of(nodes=64)

@@ -8,6 +8,7 @@ import pytest
 from app.page import lesson
 from tests.app.conftest import seek, show, wait_for_frames
 from tests.app.fake import traces_of
+from tests.marks import rarely
 
 pytestmark = pytest.mark.browser
 # Sizes at which the page does not scroll, with the class of <html>
@@ -168,7 +169,7 @@ def test_the_race_ends_with_bars_of_seconds_and_is_replayed_slowly(modules):
     assert 0 < played <= 0.1 * passed + 0.001, "a tenth of real time"
 
 
-@pytest.mark.parametrize("depth", [7, 8])
+@pytest.mark.parametrize("depth", [8, rarely(7)])
 def test_words_of_deep_trees_are_complete(modules, depth):
     tab = opened(modules, 1366, 768, nodes=24, depth=depth)
     cut = []

@@ -11,6 +11,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace, acceptance_by_depth
 from tests.app.conftest import load_scripts, set_option, show
 from tests.app.fake import QUESTION, FakeGenerator, finished_race, traces_of
+from tests.marks import rarely
 
 pytestmark = pytest.mark.browser
 
@@ -166,7 +167,7 @@ def agrees(value, expected) -> bool:
     return value == expected
 
 
-@pytest.mark.parametrize("nodes", [1, 24, 64, 120])
+@pytest.mark.parametrize("nodes", [1, 24, rarely(64), rarely(120)])
 def test_packed_steps_unpack_to_those_of_the_trace(functions, nodes):
     stream = FakeGenerator().stream(QUESTION, SamplingParams(max_new_tokens=40), tree=TreeConfig(nodes=nodes, depth=8))
     packer = Packer()

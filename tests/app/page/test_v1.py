@@ -132,6 +132,7 @@ def test_errors_keep_openais_form_through_the_guard(tiny):
     assert website.status_code == 403 and post(address, body_of("tiny"), host="evil.example").status_code == 403
 
 
+@pytest.mark.rare
 def test_a_page_with_logins_is_closed_to_programs_unless_there_is_a_key():
     with page(FakeGenerator(), logins=[("ada", "engine")]) as (_, address):
         answer = post(address, body_of(), authorization="Bearer engine")
@@ -142,6 +143,7 @@ def test_a_page_with_logins_is_closed_to_programs_unless_there_is_a_key():
         assert httpx.get(f"{address}/config").status_code == 401
 
 
+@pytest.mark.rare
 def test_twenty_at_once_wait_in_the_pages_queue_and_hang_ups_free_it(fake):
     generator, blocks, address = fake
 

@@ -94,7 +94,8 @@ def visit_page(address: str, values: list, leave: str = "", runs: Runs | None = 
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="memory and descriptors are counted in /proc")
-@pytest.mark.parametrize("count", [16, pytest.param(250, marks=pytest.mark.rare)])
+@pytest.mark.rare
+@pytest.mark.parametrize("count", [16, 250])
 def test_visitors_who_ask_stop_and_leave_get_every_answer_and_leak_nothing(echo, count, capfd):
     blocks, address, generator = echo
     chance = random.Random(7)
