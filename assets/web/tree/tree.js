@@ -231,7 +231,7 @@ export class TreeView {
 
   fit(text, room) {
     if (measure(text) <= room) return text;
-    let most = Math.max(3, Math.floor(room / measure("m")) + 1);
+    let most = Math.max(3, Math.min(text.length, Math.floor(room / measure("i"))));
     while (most > 3 && measure(cut(text, most)) > room) most -= 1;
     return cut(text, most);
   }
@@ -253,13 +253,22 @@ export class TreeView {
       const name = this.nameAt(i);
       const pill = pills.get(i);
       const number = lane.proposers.of(node).number.length * 6 * this.scale;
-      const text = this.fit(name, room - number - (pill ? 24 * this.scale : 0));
+      // In a full tree the name of a node with visible children goes before its pill
+      const whole = pill ? 19 + 7 * String(pill.size).length : 0; // "+12"
+      const pillWidths = pill && !last ? [whole, 15, 0] : [whole]; // or "+", or none
+      const fits = (wide) => measure(name) + number + wide * this.scale <= room;
+      const pillWidth = (pillWidths.find(fits) ?? pillWidths.at(-1)) * this.scale;
+      const text = this.fit(name, room - number - pillWidth);
       const start = this.place(spot).x + this.size(i) / 2 + 5 * this.scale + number;
       labels.set(i, {
         text,
         start,
-        end: start + measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0),
-        pill,
+        end: start + measure(text) + 3 * this.scale + pillWidth,
+        pill: pillWidth && {
+          ...pill,
+          text: pillWidth < whole * this.scale ? "+" : `+${pill.size}`,
+          width: pillWidth - 3 * this.scale,
+        },
       });
     }
     this.labels = labels;
@@ -449,10 +458,9 @@ export class TreeView {
   }
 
   pill(parent, spot, text) {
-    const width = 23 * this.scale;
     const { y } = this.place(spot);
+    const { size, members, width } = text.pill;
     const x = text.end - width - 1;
-    const { size, members } = text.pill;
     const tokens = members.map((i) => this.nameAt(i)).join("  ");
     const open = (event) => {
       if (event.key && !["Enter", " "].includes(event.key)) return;
@@ -473,7 +481,7 @@ export class TreeView {
       },
       s("title", say("folded", { n: size, tokens })),
       s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
-      s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${size}`),
+      s("text", { x: x + width / 2, y: y + this.font * 0.33 }, text.pill.text),
     );
   }
 
