@@ -19,11 +19,12 @@ def pair(tmp_path_factory):
     return str(target), str(head)
 
 
-def test_a_head_of_an_outside_kind_loads_if_its_methods_are_registered(pair):
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_head_of_an_outside_kind_loads_if_its_methods_are_registered(pair, temperature):
     generator = JakiroGenerator.from_pretrained(*pair, "cpu", "float32", methods=METHODS)
     names = {method.name for method in generator.methods}
     assert {"exit", "mcsd_exit", "skip"} <= names and not {"jakiro", "s2d"} & names
-    sampling = SamplingParams(max_new_tokens=8)
+    sampling = SamplingParams(temperature, seed=1, max_new_tokens=8)
     plain = generator.run("hi", sampling, "autoregressive")
     for name, proposer in (("exit", "exit"), ("mcsd_exit", "sample_1")):
         drafted = generator.run("hi", sampling, name, TREE)
