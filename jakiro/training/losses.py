@@ -97,7 +97,7 @@ class Objective(nn.Module):
                 router_log = output.router_weights[rows].log()
                 *main, computed = mixture_and_feature_loss(output.features[:, *rows], router_log, *expected)
             else:
-                main = token_and_feature_loss(output.features[rows], *expected)
+                main = self.main_loss(output.features[rows], *expected)
             branches = {"main": main}
             if output.contrastive is not None and self.weights.contrastive > 0:
                 branches["contrastive"] = token_and_feature_loss(output.contrastive[sequence, position - 2], *expected)
@@ -107,6 +107,12 @@ class Objective(nn.Module):
                 total = total + factor * (self.weights.token * token + self.weights.feature * feature)
                 parts |= {f"{name}_{step}/token": token.item(), f"{name}_{step}/feature": feature.item()}
         return total, parts
+
+    def main_loss(
+        self, predicted: Tensor, target: Tensor, true_features: Tensor, vocabulary: VocabularySlice
+    ) -> tuple[Tensor, Tensor]:
+        """Return token and feature loss of one step of a head without a mixture; a subclass may learn another loss."""
+        return token_and_feature_loss(predicted, target, true_features, vocabulary)
 
     def unroll(
         self,

@@ -22,16 +22,19 @@ def rotated(lanes: Iterable[str], turn: int) -> list[str]:
     return names[first:] + names[:first]
 
 
-def alternate(lanes: Iterable[str], turn: int, answer: Callable[[str], Answer]) -> dict[str, dict]:
+def alternate(lanes: Iterable[str], turn: int, answer: Callable[[str], Answer], place: object) -> dict[str, dict]:
     """Answer one prompt in every lane, in the order of `rotated`, and return the numbers by lane.
+
+    Args:
+        place: the prompt and its settings, for the error.
 
     Raises:
         RuntimeError: the texts of two lanes differ.
     """
     answers = {lane: answer(lane) for lane in rotated(lanes, turn)}
     if len({tuple(trace.token_ids) for trace, _ in answers.values()}) > 1:
-        texts = {lane: trace.text for lane, (trace, _) in answers.items()}
-        raise RuntimeError(f"The texts of the lanes differ: {texts}")
+        ids = {lane: trace.token_ids for lane, (trace, _) in answers.items()}
+        raise RuntimeError(f"The texts of the lanes differ at {place}: {ids}")
     return {lane: numbers for lane, (_, numbers) in answers.items()}
 
 
@@ -52,7 +55,7 @@ def answer_questions(
         for temperature in temperatures:
             sampling = SamplingParams(temperature, seed=number, max_new_tokens=length)
             place = {"prompt": number, "category": question.category, "temperature": temperature}
-            by_lane = alternate(lanes, number, partial(answer, question.turns[0], sampling))
+            by_lane = alternate(lanes, number, partial(answer, question.turns[0], sampling), place)
             answers += [place | {"lane": lane} | numbers for lane, numbers in by_lane.items()]
     return answers
 

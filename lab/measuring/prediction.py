@@ -66,7 +66,8 @@ def measure(
     results = [{lane: Counter() for lane in LANES} for _ in edits]
     for turn in range(rounds):
         for number, edit in enumerate(edits):
-            for lane, numbers in alternate(LANES, turn + number, partial(answer, edit)).items():
+            by_lane = alternate(LANES, turn + number, partial(answer, edit), f"edit {number}")
+            for lane, numbers in by_lane.items():
                 results[number][lane].update(numbers)
     return results
 

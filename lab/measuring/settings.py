@@ -56,7 +56,7 @@ def measure(generator: JakiroGenerator, length: int, limit: int, tree: TreeConfi
         for name, sampling in SETTINGS.items():
             seeded = replace(sampling, max_new_tokens=length, seed=seed)
             prompt = question.turns[0] + (" Answer in JSON." if sampling.grammar else "")
-            by_method = alternate(METHODS, seed, partial(answer, prompt, seeded))
+            by_method = alternate(METHODS, seed, partial(answer, prompt, seeded), {name: prompt})
             if all(numbers["tokens"] for numbers in by_method.values()):
                 results[name].append(by_method)
     return results

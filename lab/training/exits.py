@@ -65,12 +65,11 @@ class ExitObjective(Objective):
         super().__init__(head, LossWeights(feature=0.0, unroll_decay=1.0), levels)
         self.divergence = divergence
 
-    def _main_loss(self, output, sequence, row, target, true, vocabulary):
-        token, feature, _ = super()._main_loss(output, sequence, row, target, true, vocabulary)
+    def main_loss(self, predicted, target, true_features, vocabulary):
+        token, feature = super().main_loss(predicted, target, true_features, vocabulary)
         if self.divergence == "total-variation":
-            predicted = output.features[sequence, row]
             token = total_variation(predicted, vocabulary.rows, vocabulary.log_weights, target)
-        return token, feature, None
+        return token, feature.detach()
 
 
 def calibration_of(objective: ExitObjective, data: HeldOut, seed: int) -> dict[str, float]:

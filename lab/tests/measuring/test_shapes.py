@@ -17,10 +17,10 @@ def test_another_lane_is_first_in_each_turn_and_different_texts_are_an_error():
 
     for turn, expected in enumerate((["ab", "cd"], ["cd", "ab"], ["ab", "cd"])):
         order = []
-        assert lanes.alternate(["ab", "cd"], turn, answer) == {"ab": {"turn": turn}, "cd": {"turn": turn}}
+        assert lanes.alternate(["ab", "cd"], turn, answer, "") == {"ab": {"turn": turn}, "cd": {"turn": turn}}
         assert order == expected
-    with pytest.raises(RuntimeError, match=r"differ: \{'ab': 'ab', 'abc': 'abc'\}"):
-        lanes.alternate(["ab", "abc"], 0, answer)
+    with pytest.raises(RuntimeError, match=r"differ at edit 3: \{'ab': \[2\], 'abc': \[3\]\}"):
+        lanes.alternate(["ab", "abc"], 0, answer, "edit 3")
 
 
 def test_a_chain_drafts_one_node_per_level_and_every_lane_writes_the_same_text(monkeypatch):
