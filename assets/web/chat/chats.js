@@ -163,19 +163,21 @@ export class ChatsDrawer {
   }
 
   entry(chat) {
-    const name = h("button.chats-open", { dir: "auto" }, chat.title || say("untitled"));
+    const title = chat.title || say("untitled");
+    const name = h("button.chats-open", { dir: "auto" }, title);
     name.addEventListener("click", () => this.leave(() => openStored(chat)));
     const actions = popMenu(
       "chats-menu",
-      h("summary.plain-button", { "aria-label": `${say("menu")}: ${chat.title}` }, "⋯"),
+      h("summary.plain-button", { "aria-label": `${say("menu")}: ${title}` }, "⋯"),
       linkButton("rename", () => this.rename(chat, name)),
       linkButton("export_markdown", () => exportChat(chat, "md")),
       linkButton("export_json", () => exportChat(chat, "json")),
       this.sure("delete_chat", () => this.delete(chat)),
     );
     // The list of the last chats would open below the drawer's end
-    actions.addEventListener("toggle", () =>
-      actions.lastChild.scrollIntoView({ block: "nearest" }),
+    actions.addEventListener(
+      "toggle",
+      () => actions.open && actions.lastChild.scrollIntoView({ block: "nearest" }),
     );
     const turns = h("span.muted", counted("turn", chat.path.length));
     const current = chat.id === state.chat.id ? "true" : null;

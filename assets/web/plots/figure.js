@@ -165,8 +165,13 @@ export class Figure {
     const [{ x, y }] = traces;
     const { x: across, y: up } = this.placeOf(x.at(-1) ?? 0, y.at(-1) ?? 0);
     const isRight = below && across < 0.75 * this.box[0];
-    let row = up + (!below ? -8 : isRight ? 18 : 28);
-    while (below && rows.some((other) => Math.abs(other - row) < ROW)) row += ROW;
+    const tall = ROW * pageScale();
+    const free = (from, by) => {
+      while (rows.some((other) => Math.abs(other - from) < tall)) from += by;
+      return from;
+    };
+    const down = below ? free(up + (isRight ? 18 : 28) * pageScale(), tall) : Infinity;
+    const row = down < this.room.clientHeight ? down : free(up - 8, -tall);
     rows.push(row);
     return s(
       `text.name-${role}`,

@@ -33,8 +33,8 @@ const tokensOf = (lanes) =>
 function ticksTo(highest) {
   const power = 10 ** Math.floor(Math.log10(highest / 5));
   const step = power * [1, 2, 5, 10].find((times) => 5 * times * power >= highest * 0.999);
-  return Array.from({ length: Math.floor(highest / step) + 1 }, (_, i) =>
-    Number((i * step).toFixed(3)),
+  return Array.from({ length: Math.floor(highest / step + 1e-6) + 1 }, (_, i) =>
+    Number((i * step).toPrecision(6)),
   );
 }
 
@@ -60,11 +60,8 @@ function hugeWords(run, time, over) {
   return say(factor >= 1 ? "race_faster" : "race_slower", { factor: number(factor, 1) });
 }
 
-// The lanes of a race: the tree's one first; at the end, the fastest one
-const inOrder = (run) => {
-  const lanes = run ? [...new Set([run.main, ...run.ordered])].filter(Boolean) : [];
-  return run?.finished ? lanes.toSorted((a, b) => a.clock - b.clock) : lanes;
-};
+// The lanes of a race, the tree's one first
+const lanesOf = (run) => (run ? [...new Set([run.main, ...run.ordered])].filter(Boolean) : []);
 
 // Lanes with almost no accepted candidates
 const FEW_KEPT = 1.15; // tokens a step
@@ -179,7 +176,7 @@ export class RaceView {
 
   draw(state, time) {
     const { run } = state;
-    const present = inOrder(run);
+    const present = lanesOf(run);
     this.element.dataset.lanes = present.length;
     this.empty.hidden = present.length > 1;
     this.empty.textContent = say(
@@ -219,7 +216,11 @@ export class RaceView {
     const total = tokensOf(present);
     const longest = Math.max(...present.map((lane) => lane.clock));
     this.element.classList.toggle("over", over);
-    if (present.length) this.drawAxis(over ? longest : total, over);
+    const axis = over ? say("plot_seconds") : say("race_axis_tokens", { total });
+    this.drawAxis(over ? longest : total, axis);
+    // The fastest lane is first, once the race is over
+    const ranked = over ? present.toSorted((a, b) => a.clock - b.clock) : present;
+    ranked.forEach((lane, i) => (this.views[present.indexOf(lane)].bar.style.order = i));
     const huge = run ? hugeWords(run, time, over) : "";
     this.huge.hidden = !huge;
     this.huge.replaceChildren(...bold(huge));
@@ -241,16 +242,16 @@ export class RaceView {
           : this.leadWords(run, time);
     this.bars.setAttribute(
       "aria-label",
-      present
-        .map((lane) =>
+      [
+        ...ranked.map((lane) =>
           say("race_clock", { lane: lane.title, seconds: clockOf(Math.min(time, lane.clock)) }),
-        )
-        .join(" · "),
+        ),
+        axis,
+      ].join(" · "),
     );
   }
 
-  drawAxis(highest, over) {
-    const words = over ? say("plot_seconds") : say("race_axis_tokens", { total: highest });
+  drawAxis(highest, words) {
     if (this.axis.dataset.key === `${highest} ${words}`) return;
     this.axis.dataset.key = `${highest} ${words}`;
     const tick = (value) => h("i", { style: `--share: ${value / highest}` }, value);

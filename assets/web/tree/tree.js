@@ -255,7 +255,7 @@ export class TreeView {
       const number = lane.proposers.of(node).number.length * 6 * this.scale;
       // In a full tree the name of a node with visible children goes before its pill
       const whole = pill ? 19 + 7 * String(pill.size).length : 0; // "+12"
-      const pillWidths = pill && !last ? [whole, 15, 0] : [whole]; // or "+", or none
+      const pillWidths = pill && !last ? [whole, 15] : [whole]; // or "+"
       const fits = (wide) => measure(name) + number + wide * this.scale <= room;
       const pillWidth = (pillWidths.find(fits) ?? pillWidths.at(-1)) * this.scale;
       const text = this.fit(name, room - number - pillWidth);
@@ -536,7 +536,7 @@ export class TreeView {
   answerEnd(height) {
     const group = s("g.verdict");
     const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
-    const x = end.x - 20 * this.scale;
+    const x = Math.max(end.x - 20 * this.scale, this.labels.get(this.plan.last).end + 4);
     const fits = x + measure(say("cut_here")) < this.width;
     group.append(
       s("path.border", { d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
