@@ -255,7 +255,7 @@ export class TreeView {
       const number = lane.proposers.of(node).number.length * 6 * this.scale;
       // In a full tree the name of a node with visible children goes before its pill
       const whole = pill ? 19 + 7 * String(pill.size).length : 0; // "+12"
-      const pillWidths = pill && !last ? [whole, 15] : [whole]; // or "+"
+      const pillWidths = pill && !last ? [whole, 13, 0] : [whole]; // or "+", or none: Show all opens it, too
       const fits = (wide) => measure(name) + number + wide * this.scale <= room;
       const pillWidth = (pillWidths.find(fits) ?? pillWidths.at(-1)) * this.scale;
       const text = this.fit(name, room - number - pillWidth);
