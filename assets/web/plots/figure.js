@@ -125,12 +125,11 @@ export class Figure {
   // of the time of a complete draw
   grow() {
     const { view } = this;
-    const { left, right, top, bottom } = this.placeOf(0, 0);
-    const at = (x, y) =>
-      [
-        left + (x / view.x.full[1]) * (right - left),
-        bottom - (y / view.y.full[1]) * (bottom - top),
-      ].map((pixels) => pixels.toFixed(1));
+    const placeOf = this.placing();
+    const at = (...point) => {
+      const { x, y } = placeOf(...point);
+      return [x.toFixed(1), y.toFixed(1)];
+    };
     const pathOf = ({ x, y, line }) => {
       const parts = x.map((value, i) => {
         const [across, up] = at(value, y[i]);
@@ -180,18 +179,20 @@ export class Figure {
     );
   }
 
-  // Pixel position of a point, and the bounds of the plot
-  placeOf(x, y) {
+  // A function from a point to its pixel position and the bounds of the plot, which are read once
+  placing() {
     const { l, r, t, b } = this.margins();
     const [width, height] = [this.room.clientWidth - l - r, this.room.clientHeight - t - b];
-    return {
+    const bounds = { left: l, right: l + width, top: t, bottom: t + height };
+    return (x, y) => ({
       x: l + (x / this.view.x.full[1]) * width,
       y: t + (1 - y / this.view.y.full[1]) * height,
-      left: l,
-      right: l + width,
-      top: t,
-      bottom: t + height,
-    };
+      ...bounds,
+    });
+  }
+
+  placeOf(x, y) {
+    return this.placing()(x, y);
   }
 
   margins() {

@@ -181,9 +181,10 @@ export class Plot {
     if (playhead !== null)
       this.playhead({ playhead, main, plain, mode, notes, shapes, taken, colours });
     const playheadBox = playhead === null ? null : taken.at(-1);
+    const placeOf = this.figure.placing();
     const drawn = lines.map(({ lane, found }) =>
       (mode === "tokens" && !lane.isPlain ? stairs : pointsOf)(found).map((point) =>
-        this.figure.placeOf(...point),
+        placeOf(...point),
       ),
     );
     for (const { lane, found, role } of lines) {
