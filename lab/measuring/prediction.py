@@ -66,8 +66,7 @@ def measure(
     results = [{lane: Counter() for lane in LANES} for _ in edits]
     for turn in range(rounds):
         for number, edit in enumerate(edits):
-            by_lane = alternate(LANES, turn + number, partial(answer, edit), f"edit {number}")
-            for lane, numbers in by_lane.items():
+            for lane, numbers in alternate(LANES, turn + number, partial(answer, edit), f"edit {number}").items():
                 results[number][lane].update(numbers)
     return results
 

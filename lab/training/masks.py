@@ -82,14 +82,11 @@ def masked_head(base: LayerHead, masks: DomainMasks, domain: str) -> LayerHead:
         ValueError: the domain is unknown, or the base has other shapes.
     """
     require(domain in masks.scales, f"Unknown domain {domain!r}; choose one of {', '.join(masks.scales)}.")
-    shapes = {name: parameter.shape for name, parameter in base.named_parameters()}
-    other = next((name for name, delta in masks.unified.items() if shapes.get(name) != delta.shape), None)
-    require(
-        other is None, f"{other} has another shape in the masks than in this head; use the base head of these masks."
-    )
-    scale, mask = masks.scales[domain], masks.masks[domain]
+    scale, mask, start = masks.scales[domain], masks.masks[domain], base.state_dict()
+    others = [name for name, delta in masks.unified.items() if name not in start or start[name].shape != delta.shape]
+    require(not others, f"{', '.join(others)}: the masks are for other shapes; use the base head of these masks.")
     deltas = {name: scale * torch.where(mask[name], delta.float(), 0) for name, delta in masks.unified.items()}
-    head, start = type(base)(replace(base.config, calibration=masks.calibrations[domain])), base.state_dict()
+    head = type(base)(replace(base.config, calibration=masks.calibrations[domain]))
     head.load_state_dict(start | {name: start[name] + delta for name, delta in deltas.items()})
     return head.eval().requires_grad_(False)
 
