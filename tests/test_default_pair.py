@@ -27,6 +27,7 @@ from jakiro.ops import kernels
 from jakiro.system import assets_folder, file_sha256
 from jakiro.text import encode_messages
 from jakiro.trace import first_difference
+from tests.marks import rarely
 from tests.support import DEVICE, PassRecorder, assert_drafting_took_part
 
 PROMPTS = [
@@ -123,7 +124,7 @@ def stock_target(generator):
 
 @pytest.mark.parametrize(
     "prompts",
-    [pytest.param(PROMPTS[:1], id="a prompt"), pytest.param(PROMPTS[1:], id="more prompts", marks=pytest.mark.rare)],
+    [pytest.param(PROMPTS[:1], id="a prompt"), rarely(PROMPTS[1:], id="more prompts")],
 )
 def test_float32_answer_equals_plain_decoding_and_greedy_stock_transformers(prompts, float32, monkeypatch):
     steps, answers, divergences = compare(float32, prompts, 32, TREE, monkeypatch)

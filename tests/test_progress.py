@@ -10,6 +10,7 @@ import pytest
 from jakiro import progress
 from jakiro.progress import CHECK, COMPILE, CONVERT, FETCH, READ, reporting_to, step, timed
 from jakiro.system import one_process_at_a_time
+from tests.marks import rarely
 
 
 def test_steps_are_reported_when_they_start_and_when_a_nested_step_ends():
@@ -87,9 +88,7 @@ def test_processes_take_turns_and_a_killed_process_releases_its_lock(own_cache, 
     [
         ("jakiro.cli.main", {"torch", "transformers"}),
         ("jakiro.trace", {"torch", "transformers"}),
-        pytest.param(
-            "app.page.build", {"transformers.modeling_utils", "torch._dynamo", "sympy"}, marks=pytest.mark.rare
-        ),
+        rarely("app.page.build", {"transformers.modeling_utils", "torch._dynamo", "sympy"}),
     ],
 )
 def test_modules_used_at_startup_do_not_import_slow_ones(module, slow):

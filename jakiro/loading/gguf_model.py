@@ -412,15 +412,17 @@ def _expected_tensors(file: GgufFile, config: Mapping[str, object]) -> dict[str,
     with torch.device("meta"), no_init_weights(), one_sentence("target model", str(file.path), "GGUF file"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config | one_layer))
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[file.architecture.upper()], 1)
-    expected, tensors = {}, model.state_dict()
-    if config["tie_word_embeddings"]:
-        tensors.pop("lm_head.weight", None)
-    for layer in (f".{index}." for index in range(config["num_hidden_layers"])):
-        for weight_name, tensor in tensors.items():
-            part, _, suffix = weight_name.rpartition(".")
-            name = f"{names.get_name(part) or 'output'}.{suffix}"
-            expected[name.replace(".0.", layer, 1)] = weight_name.replace(".0.", layer, 1), tuple(tensor.shape)
-    return expected
+    of_first_layer = {}
+    for weight_name, tensor in model.state_dict().items():
+        part, _, suffix = weight_name.rpartition(".")
+        if part != "lm_head" or not config["tie_word_embeddings"]:
+            of_first_layer[f"{names.get_name(part) or 'output'}.{suffix}"] = weight_name, tuple(tensor.shape)
+    layers = [f".{index}." for index in range(config["num_hidden_layers"])]
+    return {
+        name.replace(".0.", layer, 1): (weight_name.replace(".0.", layer, 1), shape)
+        for layer in layers
+        for name, (weight_name, shape) in of_first_layer.items()
+    }
 
 
 def _halves(heads: int, head_dim: int) -> np.ndarray:

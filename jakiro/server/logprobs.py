@@ -34,7 +34,7 @@ class TextOffsets:
             self._offset = -1 if dropped else 0
         first = self._decoder.decode(token.piece[:1])
         pending = self._decoder.getstate()[0]
-        # A token that does not continue an incomplete character begins after the replacement character of that one
+        # An incomplete character that this token does not continue was shown as a replacement character
         is_after_replacement = len(first) > 1 or bool(first and pending)
         start = max(0, self._offset + is_after_replacement)
         self._offset += len(first + self._decoder.decode(token.piece[1:]))

@@ -155,15 +155,17 @@ class Objective(nn.Module):
     def _next_features(
         self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor] | None
     ) -> Tensor:
-        """Return the features for the next step; with decoupled experts, those of the token's proposer."""
+        """Return the features that the next step reads; of two decoupled experts, the one that proposes the token."""
         if not self.head.mixes_experts:
             return output.features
         following = torch.cat([ids[:, 2:], ids[:, -1:]], dim=1)
         with torch.no_grad():
             index = torch.searchsorted(self.head.draft_token_ids, following).clamp(max=len(self.head.output_weight) - 1)
             logit = (output.features * self.head.output_weight[index]).sum(-1)
-            all_rows = VocabularySlice(self.head.output_weight, None)
-            normaliser = normalisers(output) if normalisers else normalisers_of(output.features, all_rows)
+            if normalisers is None:
+                normaliser = normalisers_of(output.features, VocabularySlice(self.head.output_weight, None))
+            else:
+                normaliser = normalisers(output)
             joint = logit - normaliser
             proposer = (joint + output.router_weights.log().movedim(-1, 0)).argmax(0)
         index = proposer[None, ..., None].expand(1, *output.features.shape[1:])

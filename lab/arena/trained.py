@@ -55,7 +55,7 @@ class Replayed:
 
     @property
     def is_compared(self) -> bool:
-        """Whether the tree is that of the tables of passes."""
+        """Whether the tables of passes show this temperature and tree size."""
         return (self.temperature, self.nodes) == (TEMPERATURE, NODES)
 
     @property
@@ -142,7 +142,7 @@ def steps(rows: Sequence[Replayed], times: Mapping) -> str:
 
 
 def _pass_table(rows: Sequence[Replayed], titles: Sequence[str], cells: Mapping[str, Sequence[str]], note: str) -> str:
-    """Return a table of passes per step and further cells by method, with a note below it."""
+    """Return a table with a row for each method: passes per step, then its `cells`. The note follows the table."""
     lines = [[f"`{row.method}`", f"{row.passes:.2f}", *cells[row.method]] for row in rows if row.is_compared]
     return f"{markdown(['', 'passes', *titles], lines)}\n\n{note}"
 

@@ -69,13 +69,13 @@ def _provide(cache: Path) -> None:
 
 
 def started(environment: dict[str, str]) -> Start:
-    """Start a page, send one question and end it.
+    """Start the page in its own process, ask one question and stop the process.
 
     Args:
         environment: additional environment variables.
 
     Raises:
-        OSError: the page ended, failed to load its model, or took longer than `MOST_SECONDS`.
+        OSError: the process ended by itself, its model could not be loaded, or it took longer than `MOST_SECONDS`.
     """
     port = any_port()
     address = f"http://127.0.0.1:{port}"

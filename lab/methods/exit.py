@@ -29,8 +29,8 @@ def exit_method(
     """Return a method whose heads `lab.training.exits` trains.
 
     Args:
-        drafter: by default, drafts trees as with any head.
-        about: title, sentence and paper.
+        drafter: makes the drafter of a head; None makes one that drafts trees.
+        about: title, sentence and paper of the method.
     """
     kind = HeadKind.of(config, network, exit_learning)
     return head_method(

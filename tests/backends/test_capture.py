@@ -14,6 +14,7 @@ from jakiro.decode.device_profile import measure
 from jakiro.drafters.base import Resources
 from jakiro.drafters.registry import DEFAULT, METHODS, PLAIN, WITH_COPIES
 from tests.backends.static import bucketed_target, in_slots, shape_of, static_generator
+from tests.marks import rarely
 from tests.support import REPETITIVE, SAMPLINGS, TREE, tiny_generator
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU; test_cuda.py captures on it")
@@ -146,7 +147,7 @@ def test_poison_exposes_a_pass_that_reads_tensors_of_another_capture(cuda):
 
 @pytest.mark.parametrize(
     "head",
-    ["summed", *(pytest.param(head, marks=pytest.mark.rare) for head in ("dflash", "decoupled, reduced vocabulary"))],
+    ["summed", *(rarely(head) for head in ("dflash", "decoupled, reduced vocabulary"))],
 )
 def test_poison_between_shuffled_replays_changes_no_text_and_no_tree(head, cuda):
     """Each text is replayed after others; another seed and temperature must not capture again."""

@@ -23,6 +23,7 @@ from jakiro.loading import loader
 from tests.backends.fake_graphs import library_place, storage_of
 from tests.backends.static import static_generator, usual_drafters
 from tests.device_tags import PRETENDED
+from tests.marks import rarely
 from tests.support import TREE, tiny_generator
 
 pytestmark = [
@@ -79,7 +80,7 @@ def one_of_each_folder(places):
 
 EXTENTS = pytest.mark.parametrize(
     "extent",
-    [pytest.param(one_of_each_folder, id="each folder"), pytest.param(list, id="each place", marks=pytest.mark.rare)],
+    [pytest.param(one_of_each_folder, id="each folder"), rarely(list, id="each place")],
 )
 
 

@@ -19,6 +19,7 @@ from jakiro.core.verify import verify
 from jakiro.drafters.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.models.target import TargetModel
+from tests.marks import rarely
 from tests.support import DEVICE, processors, tiny_head, tiny_model, tree_of, warpers, word_tokenizer
 
 NUM_WORDS = 10
@@ -171,7 +172,7 @@ FIRST_PENALISED, *FURTHER_PENALISED = PENALISED.values()
     [
         SAMPLINGS["top-k and nucleus"],
         FIRST_PENALISED,
-        *(pytest.param(sampling, marks=pytest.mark.rare) for sampling in FURTHER_PENALISED),
+        *(rarely(sampling) for sampling in FURTHER_PENALISED),
     ],
 )
 def test_whole_answers_follow_the_enumerated_distribution(words, sampling):

@@ -19,6 +19,7 @@ from jakiro.drafters.registry import METHODS, PLAIN
 from jakiro.heads.base import DraftHead
 from jakiro.trace import Trace
 from tests.backends.static import static_generator
+from tests.marks import rarely
 from tests.support import assert_is_a_tree, heads_of, tiny_generator
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
@@ -156,7 +157,7 @@ def test_text_equals_plain_decoding_and_trees_name_their_proposers(
         assert any(len(step.nodes) > 1 for step in trace.steps), "drafting took part"
 
 
-@pytest.mark.parametrize("temperature", [0, pytest.param(1, marks=pytest.mark.rare)])
+@pytest.mark.parametrize("temperature", [0, rarely(1)])
 @pytest.mark.parametrize("rule", RULES)
 def test_text_equals_plain_decoding_with_every_setting(method, head, rule, temperature, generators, plain_under):
     sampling, text = plain_under(rule, temperature)

@@ -13,14 +13,13 @@ from tests.backends.static import COSTS
 from tests.gpu import carried, work
 from tests.gpu.calls import CALLS, SECONDS, Setup, Sizes
 from tests.gpu.items import DONE, FAILED, NO_TIME, TOO_LONG, Item, run_items
+from tests.marks import rarely
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORKS = {"identity": " 0 texts different", "costs": "jakiro+prompt_lookup at 1: ", "race": "a stopped race: "}
 
 
-@pytest.mark.parametrize(
-    "command", [pytest.param(name, marks=pytest.mark.rare) if name == "identity" else name for name in WORKS]
-)
+@pytest.mark.parametrize("command", [rarely(name) if name == "identity" else name for name in WORKS])
 def test_measurements_run_on_a_cpu(command, monkeypatch, capsys):
     options = ["--shape", "tiny", "--device", "cpu", "--tokens", "300", "--long-prompt", "40", "--new-tokens", "32"]
     monkeypatch.setattr(sys, "argv", ["work", command, *options])

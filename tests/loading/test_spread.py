@@ -19,6 +19,7 @@ from jakiro.loading.spread import plan_spread
 from jakiro.loading.weights import load_config
 from jakiro.models.target import TargetModel
 from tests.device_tags import PRETENDED, DeviceTags
+from tests.marks import often
 from tests.models.test_families import FAMILIES, SMALL
 from tests.support import (
     byte_tokenizer,
@@ -152,12 +153,10 @@ def test_doctor_reports_places_and_the_estimate_of_a_pass(pair):
     assert "2 modules on disk" in placement and "estimate: 10 GB/s from memory, 2 GB/s from disk" in placement
 
 
-METHOD_CASES = [
-    pytest.param(name, head, marks=[] if (name, head) == (DEFAULT.name, "summed") else pytest.mark.rare)
-    for name in METHODS
-    if name != PLAIN.name
-    for head in heads_of(METHODS[name])
-]
+METHOD_CASES = often(
+    [(DEFAULT.name, "summed")],
+    ((name, head) for name in METHODS if name != PLAIN.name for head in heads_of(METHODS[name])),
+)
 
 
 @pytest.fixture(scope="module")

@@ -32,13 +32,17 @@ export const s = (selector, ...content) =>
 export function popMenu(kind, summary, ...content) {
   const leave = (target) => target && !menu.contains(target) && (menu.open = false);
   const pressed = ({ target }) => leave(target);
+  // Only open menus listen, so that a removed one is forgotten
+  const listen = () => {
+    if (menu.open) document.addEventListener("pointerdown", pressed);
+    else document.removeEventListener("pointerdown", pressed);
+  };
   const menu = h(
     "details",
     {
       class: `menu ${kind}`,
       onfocusout: ({ relatedTarget }) => leave(relatedTarget),
-      ontoggle: () =>
-        document[menu.open ? "addEventListener" : "removeEventListener"]("pointerdown", pressed),
+      ontoggle: listen,
       onkeydown: (event) => {
         if (event.key !== "Escape" || !menu.open) return;
         event.preventDefault();
@@ -129,6 +133,8 @@ const formats = [0, 1, 2].map(
     }),
 );
 export const number = (value, digits) => formats[digits].format(value);
+
+export const sum = (numbers) => numbers.reduce((total, one) => total + one, 0);
 
 // "1 level", "5 levels": the words `one_<name>` and `many_<name>`
 export const counted = (name, n) =>

@@ -1,12 +1,12 @@
 // Every number on the page is computed from steps; the page shows its definition.
 
+import { sum } from "../base/dom.js";
 import { deliveredPath } from "./history.js";
 
 const FEWEST_TOKENS = 8;
 const WINDOW_SECONDS = 2;
 
-const sum = (steps, of) => steps.reduce((total, step) => total + of(step), 0);
-const mean = (steps, of) => (steps.length ? sum(steps, of) / steps.length : null);
+const mean = (steps, of) => (steps.length ? sum(steps.map(of)) / steps.length : null);
 
 // Tokens of the answer per step
 const tau = (steps) => mean(steps, (step) => step.committed_ids.length);
@@ -23,8 +23,8 @@ function testedDepth(step) {
 
 // Accepted levels ÷ checked levels
 function acceptance(steps) {
-  const tested = sum(steps, testedDepth);
-  return tested ? sum(steps, (step) => step.accepted_path.length) / tested : null;
+  const tested = sum(steps.map(testedDepth));
+  return tested ? sum(steps.map((step) => step.accepted_path.length)) / tested : null;
 }
 
 // Accepted candidates of the answer by proposer

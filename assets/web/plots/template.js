@@ -30,7 +30,8 @@ function template() {
     const now = computed();
     const filled = JSON.parse(JSON.stringify(layout), (name, value) => {
       if (name === "size") return value * pageScale();
-      return String(value).startsWith("$") ? now[value.slice(1)] : value;
+      const isColour = typeof value === "string" && value.startsWith("$");
+      return isColour ? now[value.slice(1)] : value;
     });
     drawn = { key, colours: now, layout: filled, scale: pageScale() };
   }

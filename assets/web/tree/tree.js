@@ -1,7 +1,7 @@
 // Draws the draft tree of one step as SVG: hue and shape show the proposer, the place shows the draft's estimate, and edges show
 // the target's result. Phase 1 draws nothing of the result.
 
-import { keepingFocus, pageScale, reducedMotion, s, say, wholePercent } from "../base/dom.js";
+import { keepingFocus, pageScale, reducedMotion, s, say, sum, wholePercent } from "../base/dom.js";
 import { cut } from "../base/pieces.js";
 import {
   bonusDelivered,
@@ -21,13 +21,12 @@ const PHASE_MS = 250;
 const LEVEL = 62; // the least width of a level
 const NAME_GAP = 44; // pixels of a level besides its longest name: a mark and an edge
 const PILL = 24; // and where branches after it may be folded away
-const LEAST_SCALE = 0.8; // of a tree whose names do not fit; then they are cut
+const LEAST_SCALE = 0.8; // of type and marks; if names still do not fit, they are cut
 const ROW = 15.5; // the least height of a row
 const MOST_ROW = 88; // of a small tree, whose nodes have a second line
 const SMALL = 8; // guesses
 const HEADS = 24; // pixels for the names of the columns
 const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
-const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 let family = ""; // of the names' type, which stays
 const measuring = document.createElement("canvas").getContext("2d");
 
@@ -117,8 +116,8 @@ export class TreeView {
   }
 
   // Computes the size of type and marks and the start of each level, independent of the result: as large as all trees of the
-  // lane allow, so that steps look equal, with levels as wide as their names. A name without a branch after it has its row to
-  // itself. If they do not fit, the step gets smaller, then its longest names are cut.
+  // lane allow, so that steps look equal, with levels as wide as the names of nodes with children; other names may use the rest of
+  // their row. If names do not fit, the step gets smaller, then its longest names are cut.
   setScale(width, height) {
     const { lane } = this.shown;
     const usual = pageScale();
@@ -236,48 +235,45 @@ export class TreeView {
     return cut(text, most);
   }
 
-  // A name that has its row to itself from there on is not cut
+  // Texts after the marks, with their start and end
   setLabels() {
-    const { lane } = this.shown;
-    const labels = new Map();
+    const { places, pills, bonus } = this.plan;
+    const folded = new Map(pills.map((pill) => [pill.parent, pill]));
+    this.labels = new Map();
+    for (const [i, spot] of places) this.labels.set(i, this.labelOf(i, spot, folded.get(i)));
+    if (!bonus) return;
+    const { x } = this.place(bonus);
+    const start = x + 14 * this.scale;
+    const text = this.fit(this.nameAt("bonus"), this.width - x - 24 * this.scale);
+    this.labels.set("bonus", { text, start, end: start + measure(text) });
+  }
+
+  labelOf(i, spot, folded) {
     const { places, bonus, end, children } = this.plan;
-    const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
-    for (const [i, spot] of places) {
-      const last = !children[i].some((child) => places.has(child));
-      const after = bonus && i === end ? measure(this.nameAt("bonus")) + 38 * this.scale : 0;
-      const column = this.starts[spot.column + 1] - 32 * this.scale;
-      const room =
-        (last ? Math.max(column, this.width - after - 24 * this.scale) : column) -
-        this.place(spot).x;
-      const node = this.step.nodes[i];
-      const name = this.nameAt(i);
-      const pill = pills.get(i);
-      const number = lane.proposers.of(node).number.length * 6 * this.scale;
-      // In a full tree the name of a node with visible children goes before its pill
-      const whole = pill ? 19 + 7 * String(pill.size).length : 0; // "+12"
-      const pillWidths = pill && !last ? [whole, 13, 0] : [whole]; // or "+", or none: Show all opens it, too
-      const fits = (wide) => measure(name) + number + wide * this.scale <= room;
-      const pillWidth = (pillWidths.find(fits) ?? pillWidths.at(-1)) * this.scale;
-      const text = this.fit(name, room - number - pillWidth);
-      const start = this.place(spot).x + this.size(i) / 2 + 5 * this.scale + number;
-      labels.set(i, {
-        text,
-        start,
-        end: start + measure(text) + 3 * this.scale + pillWidth,
-        pill: pillWidth && {
-          ...pill,
-          text: pillWidth < whole * this.scale ? "+" : `+${pill.size}`,
-          width: pillWidth - 3 * this.scale,
-        },
-      });
-    }
-    this.labels = labels;
-    if (bonus) {
-      const { x } = this.place(bonus);
-      const start = x + 14 * this.scale;
-      const text = this.fit(this.nameAt("bonus"), this.width - x - 24 * this.scale);
-      labels.set("bonus", { text, start, end: start + measure(text) });
-    }
+    const { x } = this.place(spot);
+    const name = this.nameAt(i);
+    const number = this.shown.lane.proposers.of(this.step.nodes[i]).number.length * 6 * this.scale;
+    const column = this.starts[spot.column + 1] - 32 * this.scale;
+    // The name of a node without visible children has the rest of its row, up to the bonus token
+    const isLast = !children[i].some((child) => places.has(child));
+    const after = bonus && i === end ? measure(this.nameAt("bonus")) + 38 * this.scale : 0;
+    const row = this.width - after - 24 * this.scale;
+    const room = (isLast ? Math.max(column, row) : column) - x - number;
+    const pill = folded && this.pillOf(folded, room - measure(name), isLast);
+    const pillWidth = pill ? pill.width : 0;
+    const text = this.fit(name, room - pillWidth);
+    const start = x + this.size(i) / 2 + 5 * this.scale + number;
+    return { text, start, end: start + measure(text) + 3 * this.scale + pillWidth, pill };
+  }
+
+  // The button after a name that opens the folded branches of its node: "+12", or "+" if the name needs the room. Nodes with
+  // visible children can do without, because *Show all* opens the branches, too.
+  pillOf(folded, room, isLast) {
+    const count = `+${folded.size}`;
+    const whole = (12 + 7 * count.length) * this.scale;
+    const short = 13 * this.scale;
+    if (isLast || whole <= room) return { ...folded, text: count, width: whole };
+    return short <= room ? { ...folded, text: "+", width: short } : null;
   }
 
   // One faint column per upcoming token
@@ -459,7 +455,8 @@ export class TreeView {
 
   pill(parent, spot, text) {
     const { y } = this.place(spot);
-    const { size, members, width } = text.pill;
+    const { size, members } = text.pill;
+    const width = text.pill.width - 3 * this.scale;
     const x = text.end - width - 1;
     const tokens = members.map((i) => this.nameAt(i)).join("  ");
     const open = (event) => {

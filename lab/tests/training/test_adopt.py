@@ -41,7 +41,7 @@ def test_a_head_without_a_layer_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def sources(first, target_folder, corpus_folder, tmp_path_factory):
-    """Return folders of trained heads by fusion; all experts have width 16, and the features are those of `first`."""
+    """Return the folders of a summed and a decoupled head, trained on the same features with experts of width 16."""
     folder = tmp_path_factory.mktemp("summed")
     folders = ("--out", folder / "head", "--work", folder / "work", "--features", first / "work" / "features")
     options = (*TRAIN[:4], *TRAIN[6:], "--expert-width", 16, "--fusion", "summed", "--no-report")

@@ -5,6 +5,7 @@ import pytest
 from tests.app import lesson_tab as of
 from tests.app.conftest import DESKTOP, ask_to_end, wait_for_frames
 from tests.faults import ROOT
+from tests.marks import rarely
 
 pytestmark = pytest.mark.browser
 AXE = ROOT / "tests" / "app" / "vendor" / "axe.min.js"
@@ -102,9 +103,7 @@ def test_a_group_of_settings_is_a_press_away_and_the_drawer_has_no_serious_findi
     assert not serious(tab, "#settings")
 
 
-@pytest.mark.parametrize(
-    ("least", "options"), [(44, PHONE), pytest.param(44, TABLET, marks=pytest.mark.rare), (24, {})]
-)
+@pytest.mark.parametrize(("least", "options"), [(44, PHONE), rarely(44, TABLET), (24, {})])
 @pytest.mark.rare
 def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, options):
     tab = open_tab(fake_address, **options)

@@ -108,7 +108,7 @@ def test_many_lanes_race_side_by_side_each_with_its_name_and_its_line(modules):
     titles = ["magic", PLAIN.title, *(method.title for method in METHODS.values() if method is not PLAIN), "__proto__"]
     assert modules.locator(".lane .pane-head b").all_text_contents() == titles
     assert len(plotted(modules, ".race")) == len(titles)
-    # Names are beside the lines, or in the legend where they have no room
+    # Plotly draws a name beside its line, or in the legend if there is no room beside the line
     named = """titles => {
       const texts = [...document.querySelectorAll('.race .plot :is(.legendtext, .annotation-text)')];
       return titles.every((title) => texts.some(({ textContent }) => textContent.includes(title))); }"""

@@ -132,7 +132,6 @@ def test_errors_keep_openais_form_through_the_guard(tiny):
     assert website.status_code == 403 and post(address, body_of("tiny"), host="evil.example").status_code == 403
 
 
-@pytest.mark.rare
 def test_a_page_with_logins_is_closed_to_programs_unless_there_is_a_key():
     with page(FakeGenerator(), logins=[("ada", "engine")]) as (_, address):
         answer = post(address, body_of(), authorization="Bearer engine")

@@ -8,13 +8,14 @@ import pytest
 from app.tools.load import Call
 from tests.app.conftest import come_from, served
 from tests.app.fake import FakeGenerator
+from tests.marks import rarely
 from tests.server.served import PATIENCE
 
 QUESTION = ["Why?", 16, 0, 1, 0, 0, "jakiro", "", None]
 
 
 # The second case has enough waiting calls to occupy every thread of the server
-FEW, MANY = (6, 3), pytest.param((64, 48), marks=pytest.mark.rare)
+FEW, MANY = (6, 3), rarely((64, 48))
 
 
 @pytest.fixture

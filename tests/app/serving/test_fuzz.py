@@ -13,6 +13,7 @@ from app.tools.load import Call, ask
 from tests.app.conftest import served
 from tests.app.fake import FakeGenerator
 from tests.faults import ROOT
+from tests.marks import rarely
 
 SECONDS = 180
 OPEN = {"answers_per_minute": 100_000, "answers_per_minute_address": 100_000, "max_request_kilobytes": 64}
@@ -98,7 +99,7 @@ def check(text: str, request: object) -> None:
         assert folder not in text, (folder, text[:500], request)
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(1700, marks=pytest.mark.rare)])
+@pytest.mark.parametrize("count", [300, rarely(1700)])
 def test_odd_requests_never_get_a_bare_error_nor_a_folder(address, count):
     chance, parts = random.Random(7), urlsplit(address)
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=SECONDS)
@@ -116,7 +117,7 @@ def test_odd_requests_never_get_a_bare_error_nor_a_folder(address, count):
     assert codes.keys() >= {200, 400, 404, 413, 422}
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.rare)])
+@pytest.mark.parametrize("count", [60, rarely(300)])
 def test_odd_values_for_the_streaming_endpoints_end_in_an_answer_or_a_sentence(address, count):
     chance = random.Random(11)
     ends = {"complete": 0, "error": 0, "refused": 0}

@@ -1,7 +1,7 @@
 // Stop 8: plain decoding and Jakiro at temperature 1: same dice, same text. Below it the effect of temperature and top-p on one
 // word.
 
-import { filledBar, h, number, percent, say } from "../../base/dom.js";
+import { filledBar, h, number, percent, say, sum } from "../../base/dom.js";
 import { nameOf, textOf } from "../../data/history.js";
 import { metrics } from "../../data/metrics.js";
 import {
@@ -21,8 +21,6 @@ import { AnswerView } from "../../watch/answer.js";
 const SEEDS = [1, 2];
 const BEFORE = 24; // characters of the text before the word
 const LEAST_TOP_P = 0.1;
-
-const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 // Probability of each token among these, best first, from their log probabilities at temperature 1; 0 if top-p drops it
 function sharesAt(logs, temperature, topP) {
